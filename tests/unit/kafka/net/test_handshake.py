@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import struct
 import threading
 from collections.abc import Callable
@@ -21,16 +20,12 @@ from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from streamgroup.kafka.wire.messages.log import FetchRequest, ListOffsetsRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.kafka.wire.messages.produce import ProduceRequest
-from streamgroup.options.types import ClientOptions
 from tests.clock import Clock
 from tests.fakes.answers import API_VERSIONS, METADATA
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Held, InVersion, Raw
 from tests.fakes.old_broker import old_broker
-from tests.unit.kafka.net.polling import collect
+from tests.unit.kafka.net.conftest import Options, Start, collect, script
 from tests.waiting import soon
-
-Start = Callable[..., FakeBroker]
-Options = Callable[..., ClientOptions]
 
 NEWEST_FIRST = [release.name for release in RELEASES]
 
@@ -39,6 +34,12 @@ def connected(port: int, options: Options) -> Connection:
     connection = Connection("127.0.0.1", port, options())
     connection.connect(soon())
     return connection
+
+
+def current(broker: Start, handshake: Callable[[Any, int], Any]) -> FakeBroker:
+    """A broker of today, which answers ApiVersions so."""
+    answers: dict[Any, Any] = {ListGroupsRequest: ListGroupsResponse(), MetadataRequest: METADATA}
+    return broker({ApiVersionsRequest: handshake, **{api: script(answer) for api, answer in answers.items()}})
 
 
 def metadata_of(connection: Connection) -> Any:
@@ -80,17 +81,9 @@ def test_queued_requests_are_sent_once_on_the_last_connection_of_the_handshake(b
     assert len(fake.asked("Metadata")) == 2
 
 
-def test_a_broker_that_only_died_during_the_handshake_is_not_taken_for_an_old_one(
-    broker: Start, options: Options
-) -> None:
+def test_a_broker_that_died_during_the_handshake_is_not_taken_for_an_old_one(broker: Start, options: Options) -> None:
     answers = [CLOSE]
-    fake = broker(
-        {
-            ApiVersionsRequest: lambda *_: answers.pop() if answers else API_VERSIONS,
-            ListGroupsRequest: lambda *_: ListGroupsResponse(),
-            MetadataRequest: lambda *_: METADATA,
-        }
-    )
+    fake = current(broker, lambda *_: answers.pop() if answers else API_VERSIONS)
     connection = connected(fake.port, options)
     assert connection.versions.release == ""
     assert metadata_of(connection) == METADATA
@@ -110,9 +103,7 @@ def test_a_broker_that_goes_away_during_the_handshake_is_not_remembered(broker: 
     assert RELEASE_MEMORY.recall(f"127.0.0.1:{fake.port}") is None
 
 
-def test_a_broker_that_closes_every_connection_is_an_error_with_hints_and_not_remembered(
-    broker: Start, options: Options
-) -> None:
+def test_a_broker_that_closes_every_connection_is_an_error_and_not_remembered(broker: Start, options: Options) -> None:
     fake = broker({})
     for _ in range(2):
         with pytest.raises(TransportError) as caught:
@@ -156,13 +147,7 @@ def test_a_broker_that_is_slow_is_not_taken_for_an_old_one(
     broker: Start, options: Options, probed: threading.Event
 ) -> None:
     """It answers in order: ApiVersions late, and the probe behind it."""
-    fake = broker(
-        {
-            ApiVersionsRequest: lambda *_: Held(API_VERSIONS, probed),
-            ListGroupsRequest: lambda *_: ListGroupsResponse(),
-            MetadataRequest: lambda *_: METADATA,
-        }
-    )
+    fake = current(broker, lambda *_: Held(API_VERSIONS, probed))
     connection = connected(fake.port, options)
     assert connection.versions.release == ""
     assert metadata_of(connection) == METADATA
@@ -172,14 +157,11 @@ def test_a_broker_that_is_slow_is_not_taken_for_an_old_one(
 def test_a_slow_broker_that_does_not_know_the_newest_handshake_is_asked_in_the_oldest(
     broker: Start, options: Options, probed: threading.Event
 ) -> None:
-    fake = broker(
-        {
-            ApiVersionsRequest: lambda _, version: (
-                Held(InVersion(replace(API_VERSIONS, error_code=35), 0), probed) if version else API_VERSIONS
-            ),
-            ListGroupsRequest: lambda *_: ListGroupsResponse(),
-            MetadataRequest: lambda *_: METADATA,
-        }
+    fake = current(
+        broker,
+        lambda _, version: (
+            Held(InVersion(replace(API_VERSIONS, error_code=35), 0), probed) if version else API_VERSIONS
+        ),
     )
     connection = connected(fake.port, options)
     assert connection.versions.release == ""
@@ -228,41 +210,37 @@ def test_a_connection_that_is_closed_on_this_side_proves_nothing(broker: Start, 
 BY_NAME = {release.name: release for release in RELEASES}
 
 
-_APIS = {
-    "produce": ProduceRequest,
-    "fetch": FetchRequest,
-    "commit": OffsetCommitRequest,
-    "fetch_offsets": OffsetFetchRequest,
-    "coordinator": FindCoordinatorRequest,
-    "join": JoinGroupRequest,
+APIS = {
+    api.NAME: api
+    for api in (
+        ProduceRequest,
+        FetchRequest,
+        OffsetCommitRequest,
+        OffsetFetchRequest,
+        FindCoordinatorRequest,
+        JoinGroupRequest,
+    )
 }
 
 
 @pytest.mark.parametrize(
     ("name", "newest"),
     [
-        ("0.8.0", {"produce": 0, "fetch": 0}),
-        ("0.8.1", {"produce": 0, "fetch": 0, "commit": 0, "fetch_offsets": 0}),
-        ("0.8.2", {"produce": 0, "fetch": 0, "commit": 1, "fetch_offsets": 1, "coordinator": 0}),
-        ("0.9", {"produce": 1, "fetch": 1, "commit": 2, "fetch_offsets": 1, "coordinator": 0, "join": 0}),
+        ("0.8.0", {"Produce": 0, "Fetch": 0}),
+        ("0.8.1", {"Produce": 0, "Fetch": 0, "OffsetCommit": 0, "OffsetFetch": 0}),
+        ("0.8.2", {"Produce": 0, "Fetch": 0, "OffsetCommit": 1, "OffsetFetch": 1, "FindCoordinator": 0}),
+        ("0.9", {"Produce": 1, "Fetch": 1, "OffsetCommit": 2, "OffsetFetch": 1, "FindCoordinator": 0, "JoinGroup": 0}),
     ],
 )
 def test_each_release_has_its_api_versions(name: str, newest: dict[str, int]) -> None:
     versions = BY_NAME[name].versions("b:1")
     assert versions.highest(ListOffsetsRequest) == 0
-    for word, api in _APIS.items():
+    for word, api in APIS.items():
         if word in newest:
             assert versions.highest(api) == newest[word]
         else:
             with pytest.raises(UnsupportedVersionError, match=rf"broker b:1 \(Kafka {name}\) does not have it"):
                 versions.highest(api)
-
-
-def test_each_probe_is_known_to_its_release_and_to_none_before_it() -> None:
-    for newer, older in itertools.pairwise(RELEASES):
-        assert newer.probe in newer.newest
-        assert newer.probe not in older.newest
-        assert newer.newest.keys() > older.newest.keys()
 
 
 def test_a_remembered_release_expires() -> None:

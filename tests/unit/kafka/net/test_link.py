@@ -5,32 +5,38 @@ from __future__ import annotations
 import os
 import select
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from streamgroup.errors import TransportError
+from streamgroup.errors import AuthenticationError, TransportError
 from streamgroup.kafka.net import link as link_module
+from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.connection_totals import ConnectionTotals
 from streamgroup.kafka.net.link import AnyRequest, Link, Phase, name_of
+from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Poller, ResponseReceived
 from streamgroup.kafka.net.protocol import CorrelatedResponse
+from streamgroup.kafka.net.sasl.mechanisms import Exchange, PlainMechanism
 from streamgroup.kafka.wire.kafka07 import OffsetsRequest07
+from streamgroup.kafka.wire.messages import sasl
 from streamgroup.kafka.wire.messages.admin import ListGroupsRequest
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from streamgroup.model import Dialect
-from streamgroup.options.types import ClientOptions
-from tests.fakes.answers import API_VERSIONS, METADATA
+from streamgroup.options.sasl import OAuthOptions, SaslOptions
+from streamgroup.options.secrets import Secret
+from tests.clock import Clock
+from tests.fakes.answers import API_VERSIONS, METADATA, api_versions
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Held
-from tests.unit.kafka.net.test_sasl_connections import PLAIN, Listener
-from tests.waiting import TIMEOUT_S
+from tests.unit.kafka.net.conftest import EVERYTHING, Names, Options, Start, script, wait_for_events
+from tests.waiting import TIMEOUT_S, soon
 
-Start = Callable[..., FakeBroker]
-Options = Callable[..., ClientOptions]
-EVERYTHING = MetadataRequest(topics=None)
 OLD_REQUEST = OffsetsRequest07("t", 0, -1, 1)
 BEGAN, SETUP_S = 100.0, 30.0
 """The time at which each link begins, and its timeout."""
@@ -45,9 +51,7 @@ def step(link: Link, answers: list[CorrelatedResponse], now: float = BEGAN) -> N
         link.resolution.wait(TIMEOUT_S)
         assert link.resolution.done, "the name was not resolved in time"
     else:
-        poll = select.poll()
-        poll.register(link.fileno, link.interest)
-        assert poll.poll(TIMEOUT_S * 1000), f"nothing has come in the phase {link.phase}"
+        wait_for_events(link.fileno, link.interest, link.phase)
     link.advance(now, answers)
 
 
@@ -72,8 +76,7 @@ def ready(link: Link) -> Link:
 
 def answering(start: Start, *answers: Any) -> FakeBroker:
     """Start a broker that gives one answer to Metadata after the other."""
-    left = list(answers)
-    return start({ApiVersionsRequest: lambda *_: API_VERSIONS, MetadataRequest: lambda *_: left.pop(0)})
+    return start({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(*answers)})
 
 
 @pytest.fixture
@@ -96,9 +99,7 @@ OpenLink = Callable[..., Link]
 # -- phases ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_link_passes_its_phases_in_order_and_knows_the_broker_from_ready_on(
-    broker: Start, open_link: OpenLink
-) -> None:
+def test_a_link_passes_its_phases_in_order_and_knows_the_broker_once_ready(broker: Start, open_link: OpenLink) -> None:
     fake = answering(broker)
     link = open_link(fake.port)
     seen = [link.phase]
@@ -117,9 +118,7 @@ def test_a_link_passes_its_phases_in_order_and_knows_the_broker_from_ready_on(
     assert link.versions is not None, "they stay after the end"
 
 
-def test_a_link_waits_for_its_setup_timeout_until_it_is_ready_and_for_nothing_afterwards(
-    broker: Start, open_link: OpenLink
-) -> None:
+def test_a_link_waits_for_its_setup_timeout_only_until_it_is_ready(broker: Start, open_link: OpenLink) -> None:
     link = open_link(answering(broker).port)
     assert (link.fileno, link.due) == (None, BEGAN + SETUP_S)
     ready(link)
@@ -149,17 +148,13 @@ def test_the_kernel_notices_that_the_other_end_is_gone(
 
 
 @pytest.mark.parametrize("request_timeout_ms", [30_000, 2**31 - 1])
-def test_the_kernel_gives_a_throttling_broker_the_throttle_time_more(
-    request_timeout_ms: int, broker: Start, open_link: OpenLink
-) -> None:
+def test_the_kernel_adds_the_throttle_time(request_timeout_ms: int, broker: Start, open_link: OpenLink) -> None:
     """A broker that throttles reads nothing, so pipelined requests fill its socket. That is not a dead connection."""
     fake = answering(broker, replace(METADATA, throttle_time_ms=40_000))
     link = ready(open_link(fake.port, request_timeout_ms=request_timeout_ms))
     assert link.fileno is not None
-    answers: list[CorrelatedResponse] = []
     link.send(EVERYTHING)
-    while not answers:
-        step(link, answers)
+    until(link, lambda: not link.unanswered)
     with socket.socket(fileno=os.dup(link.fileno)) as opened:
         timeout_ms = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
     assert timeout_ms == min(request_timeout_ms + 40_000, 2**31 - 1)
@@ -174,17 +169,12 @@ def test_a_link_is_idle_when_it_was_not_used_for_the_option_s_time(broker: Start
     assert not link.is_idle(BEGAN + 100), "the request is not sent"
     link.flush()
     assert not link.is_idle(BEGAN + 100), "the request is not answered"
-    answers: list[CorrelatedResponse] = []
-    while not answers:
-        step(link, answers, BEGAN + 50)
+    until(link, lambda: not link.unanswered, BEGAN + 50)
     assert [link.is_idle(BEGAN + after) for after in (55, 55.1)] == [False, True]
     link.close(reset=False)
     assert not link.is_idle(BEGAN + 100)
-
-
-def test_a_link_without_a_limit_is_never_idle(broker: Start, open_link: OpenLink) -> None:
-    link = ready(open_link(answering(broker).port, connections_max_idle_ms=-1))
-    assert not link.is_idle(BEGAN + 1e9)
+    without_limit = ready(open_link(answering(broker).port, connections_max_idle_ms=-1))
+    assert not without_limit.is_idle(BEGAN + 1e9)
 
 
 def test_a_throttled_link_holds_its_requests_back_and_logs_that_once(
@@ -232,11 +222,7 @@ def test_a_request_is_pending_until_its_response_and_sent_by_flush(broker: Start
 
 def test_requests_that_the_broker_does_not_read_are_sent_in_parts(broker: Start, open_link: OpenLink) -> None:
     released = threading.Event()
-    held: dict[Any, Any] = {
-        ApiVersionsRequest: lambda *_: API_VERSIONS,
-        MetadataRequest: lambda *_: Held(METADATA, released),
-    }
-    fake = broker(held)
+    fake = answering(broker, Held(METADATA, released))
     link = ready(open_link(fake.port))
     for request in (EVERYTHING, *[MetadataRequest(topics=(MetadataRequestTopic(name="x" * 240),) * 8_000)] * 4):
         link.send(request)
@@ -253,9 +239,7 @@ def test_requests_that_the_broker_does_not_read_are_sent_in_parts(broker: Start,
     [(Dialect.KAFKA, EVERYTHING, "Metadata"), (Dialect.KAFKA07, OLD_REQUEST, "OFFSETS")],
     ids=["Kafka", "0.7"],
 )
-def test_a_closed_link_refuses_a_request_by_its_name(
-    dialect: Dialect, request_: AnyRequest, name: str, open_link: OpenLink
-) -> None:
+def test_a_closed_link_refuses_requests(dialect: Dialect, request_: AnyRequest, name: str, open_link: OpenLink) -> None:
     link = open_link(9092, dialect=dialect)
     link.close(reset=True)
     assert name_of(request_) == name
@@ -263,18 +247,6 @@ def test_a_closed_link_refuses_a_request_by_its_name(
         TransportError, match=rf"^cannot send {name} to broker 127\.0\.0\.1:9092: the connection is closed$"
     ):
         link.send(request_)
-
-
-def test_an_error_closes_the_link_and_keeps_the_responses_from_before_it(broker: Start, open_link: OpenLink) -> None:
-    fake = answering(broker, METADATA, CLOSE)
-    link = ready(open_link(fake.port))
-    first, second = link.send(EVERYTHING), link.send(EVERYTHING)
-    answers: list[CorrelatedResponse] = []
-    with pytest.raises(TransportError, match=rf"broker 127\.0\.0\.1:{fake.port} closed the connection; pending: Metad"):
-        until_end(link, answers)
-    assert [answer.correlation_id for answer in answers] == [first]
-    assert link.phase is Phase.CLOSED
-    assert link.unanswered == (second,), "the owner asks again for what has no response"
 
 
 # -- the setup timeout -------------------------------------------------------------------------------------------------
@@ -304,18 +276,12 @@ def test_a_listener_that_does_not_answer_the_tls_handshake_is_given_up_at_the_ti
 
 
 @pytest.fixture
-def resolves(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., threading.Event]]:
+def resolves(names: Names) -> Iterator[Callable[..., threading.Event]]:
     """Lets names have these ports of 127.0.0.1 as soon as the event is set."""
     released = threading.Event()
 
     def install(*ports: int) -> threading.Event:
-        def look_up(host: str, port: int, *, flags: int, **_: Any) -> Any:
-            if flags:
-                raise socket.gaierror("not numeric")
-            assert released.wait(TIMEOUT_S)
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", each)) for each in ports]
-
-        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        names(lambda host: released.wait(TIMEOUT_S) and ports)
         return released
 
     yield install
@@ -335,9 +301,7 @@ def test_a_name_that_is_not_resolved_is_waited_for_until_the_timeout(resolves: R
     assert link.phase is Phase.CLOSED
 
 
-def test_the_owner_is_notified_of_the_address_and_each_is_tried_and_named(
-    resolves: Resolves, open_link: OpenLink
-) -> None:
+def test_the_owner_is_notified_of_the_addresses_and_each_is_tried(resolves: Resolves, open_link: OpenLink) -> None:
     nobody: list[int] = []
     for _ in range(2):
         with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -370,14 +334,188 @@ def test_an_address_that_does_not_answer_gets_its_share_of_the_timeout_and_then_
         until(link, lambda: link.phase is Phase.READY, BEGAN + SETUP_S / 2)
 
 
-# -- sessions of SASL --------------------------------------------------------------------------------------------------
+# -- SASL: connections that wait for it, sessions that end, tokens that come late --------------------------------------
+
+PLAIN = SaslOptions("PLAIN", "ann", Secret("hunter2"))
+PROVIDED = SaslOptions("OAUTHBEARER", oauth=OAuthOptions(provider="slow_signer:token"))
 
 
-def test_a_session_is_renewed_before_its_end_and_requests_wait_for_the_exchange(
-    broker: Start, open_link: OpenLink
+class Listener:
+    """A listener with SASL, which accepts what `accepts` and ends sessions after `lifetime_ms`."""
+
+    def __init__(
+        self, start: Start, accepts: Callable[[bytes], Any] = lambda token: b"hunter2" in token, lifetime_ms: int = 0
+    ) -> None:
+        self.lifetime_ms = lifetime_ms
+        self.accepts = accepts
+        self.broker = start(
+            {
+                ApiVersionsRequest: lambda *_: api_versions(
+                    apiversions=(0, 3), metadata=(0, 13), saslhandshake=(0, 1), saslauthenticate=(0, 2)
+                ),
+                sasl.SaslHandshakeRequest: lambda *_: sasl.SaslHandshakeResponse(mechanisms=("PLAIN", "OAUTHBEARER")),
+                sasl.SaslAuthenticateRequest: self._authenticate,
+                MetadataRequest: lambda *_: METADATA,
+            }
+        )
+
+    def _authenticate(self, request: sasl.SaslAuthenticateRequest, _: int) -> Any:
+        accepted = self.accepts(bytes(request.auth_bytes))
+        if accepted is SILENCE or accepted is CLOSE or isinstance(accepted, sasl.SaslAuthenticateResponse):
+            return accepted
+        if not accepted:
+            return sasl.SaslAuthenticateResponse(error_code=58, error_message="no such user")
+        return sasl.SaslAuthenticateResponse(session_lifetime_ms=self.lifetime_ms)
+
+    @property
+    def exchanges(self) -> int:
+        return len(self.broker.asked("SaslHandshake"))
+
+
+def wait_for(poller: Poller, kind: type, seconds: float = TIMEOUT_S) -> Any:
+    deadline = soon(seconds)
+    while time.monotonic() < deadline:
+        for event in poller.wait(0.2):
+            if isinstance(event, kind):
+                return event
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def connected(
+    listener: Listener, options: Options, clock: Callable[[], float] = time.monotonic, **others: Any
+) -> Connection:
+    port = listener.broker.port
+    connection = Connection("127.0.0.1", port, options(port, **{"sasl": PLAIN, **others}), clock)
+    connection.connect(clock() + TIMEOUT_S)
+    return connection
+
+
+def test_a_rejected_client_is_an_error_at_once(broker: Start, options: Options) -> None:
+    listener = Listener(broker, lambda _: False)
+    with pytest.raises(AuthenticationError, match=r"as user .ann. by SASL PLAIN: .*no such user"):
+        connected(listener, options)
+    poller = Poller(options(listener.broker.port, sasl=PLAIN))
+    poller.connect("127.0.0.1", listener.broker.port)
+    assert isinstance(wait_for(poller, ConnectionLost).error, AuthenticationError)
+    poller.close()
+    assert listener.exchanges == 2
+
+
+def test_a_broker_that_does_not_answer_is_an_error_after_the_setup_timeout(broker: Start, options: Options) -> None:
+    clock = Clock()
+    with pytest.raises(TransportError, match=r"to the SASL exchange within 0\.3 s .*pending: SASL PLAIN"):
+        connected(Listener(broker, clock.before(0.3, SILENCE)), options, clock, connection_setup_timeout_ms=300)
+
+
+def test_an_idle_connection_authenticates_again_before_its_next_request(broker: Start, options: Options) -> None:
+    listener = Listener(broker, lifetime_ms=3_600_000)
+    clock = Clock()
+    client = options(listener.broker.port, sasl=PLAIN, connections_max_idle_ms=-1)
+    connection = Connection("127.0.0.1", listener.broker.port, client, clock)
+    connection.connect(clock() + TIMEOUT_S)
+    connection.call(EVERYTHING, clock() + TIMEOUT_S)
+    assert listener.exchanges == 1
+    clock.now += 3_060
+    assert connection.call(EVERYTHING, clock() + TIMEOUT_S) == METADATA
+    assert listener.exchanges == 2
+    assert listener.broker.connections == 1
+    connection.call(EVERYTHING, clock() + TIMEOUT_S)
+    assert listener.exchanges == 2, "a new session has begun"
+
+
+@pytest.fixture
+def signer(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Make a function that returns a token as soon as the event is set."""
+    released = threading.Event()
+    module = ModuleType("slow_signer")
+    module.token = lambda: released.wait(TIMEOUT_S) and "a.token"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "slow_signer", module)
+    return released
+
+
+def test_a_late_token_holds_up_no_other_connection(broker: Start, options: Options, signer: threading.Event) -> None:
+    slow, quick = Listener(broker, lambda token: b"a.token" in token), Listener(broker)
+    poller = Poller(options(slow.broker.port, sasl=PROVIDED))
+    waiting = poller.connect("127.0.0.1", slow.broker.port)
+    assert poller.wait(0.2) == []
+    connected(quick, options).call(EVERYTHING, soon())
+    signer.set()
+    assert wait_for(poller, ConnectionReady).handle == waiting
+    poller.close()
+
+
+def test_a_token_that_does_not_come_is_named(
+    broker: Start, options: Options, signer: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listener = Listener(broker)
-    listener.lifetime_ms = 100_000
+    clock = Clock()
+    monkeypatch.setattr("slow_signer.token", lambda: clock.sleep(0.2) or signer.wait(TIMEOUT_S))
+    with pytest.raises(TransportError, match=r"there was no token within 0\.2 s \(socket.connection.setup"):
+        connected(Listener(broker), options, clock, sasl=PROVIDED, connection_setup_timeout_ms=200)
+    signer.set()
+
+
+def test_the_error_of_a_token_is_that_of_the_connection(broker: Start, options: Options) -> None:
+    missing = SaslOptions("OAUTHBEARER", oauth=OAuthOptions(provider="not_there:token"))
+    with pytest.raises(Exception, match="No module named 'not_there'") as caught:
+        connected(Listener(broker), options, sasl=missing)
+    assert caught.type.__name__ == "ConfigError"
+
+
+def by_rounds(token: bytes) -> Any:
+    """Answer the first token of SCRAM by a million rounds, and do not believe the proof."""
+    if token.startswith(b"n,,"):
+        nonce = token.rpartition(b"r=")[2]
+        return sasl.SaslAuthenticateResponse(auth_bytes=b"r=" + nonce + b"more,s=c2FsdA==,i=1000000")
+    return sasl.SaslAuthenticateResponse(error_code=58, error_message="no such proof")
+
+
+SCRAM = SaslOptions("SCRAM-SHA-256", "ann", Secret("hunter2"))
+
+
+def test_rounds_of_scram_that_are_slow_are_named(
+    broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, rounds, began = Clock(), threading.Event(), time.monotonic()
+    compute = lambda *_: clock.sleep(0.2) or (rounds.wait(TIMEOUT_S) and b"")  # noqa: E731
+    monkeypatch.setattr("streamgroup.kafka.net.sasl.mechanisms.hashlib.pbkdf2_hmac", compute)
+    with pytest.raises(TransportError, match=r"the password was not computed within 0\.2 s .*fewer iterations"):
+        connected(Listener(broker, by_rounds), options, clock, sasl=SCRAM, connection_setup_timeout_ms=200)
+    assert time.monotonic() - began < TIMEOUT_S / 2, "the rounds hold up no other connection of the thread"
+    rounds.set()
+
+
+def test_an_idle_connection_of_a_poller_authenticates_again_also_by_long_steps(
+    broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class LongPlain(PlainMechanism):
+        """PLAIN with an answer to a challenge, which takes long."""
+
+        def _exchange(self) -> Exchange:
+            self.takes_long = True
+            assert (yield b"first") == b"challenge"
+            self.takes_long = False
+            yield b"hunter2"
+
+    monkeypatch.setattr("streamgroup.kafka.net.link._SHORTEST_SESSION_S", 0)
+    monkeypatch.setattr("streamgroup.kafka.net.sasl.credentials.PlainMechanism", LongPlain)
+    listener = Listener(
+        broker, lambda token: token == b"hunter2" or sasl.SaslAuthenticateResponse(auth_bytes=b"challenge")
+    )
+    listener.lifetime_ms = 200
+    poller = Poller(options(listener.broker.port, sasl=PLAIN))
+    handle = poller.connect("127.0.0.1", listener.broker.port)
+    wait_for(poller, ConnectionReady)
+    deadline = soon()
+    while listener.exchanges < 3:
+        assert time.monotonic() < deadline
+        poller.wait(0.05)
+    poller.send(handle, EVERYTHING)
+    assert wait_for(poller, ResponseReceived).response == METADATA
+    poller.close()
+
+
+def test_a_session_is_renewed_before_its_end_and_requests_wait_for_that(broker: Start, open_link: OpenLink) -> None:
+    listener = Listener(broker, lifetime_ms=100_000)
     link = ready(open_link(listener.broker.port, sasl=PLAIN))
     assert link.due == BEGAN + 85.0
     link.advance(BEGAN + 84.9, [])
@@ -395,6 +533,5 @@ def test_a_session_is_renewed_before_its_end_and_requests_wait_for_the_exchange(
 def test_a_session_without_an_end_has_no_time_and_a_short_one_lasts_a_second(
     lifetime_ms: int, due: float | None, broker: Start, open_link: OpenLink
 ) -> None:
-    listener = Listener(broker)
-    listener.lifetime_ms = lifetime_ms
+    listener = Listener(broker, lifetime_ms=lifetime_ms)
     assert ready(open_link(listener.broker.port, sasl=PLAIN)).due == due

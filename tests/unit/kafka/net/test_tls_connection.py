@@ -7,7 +7,6 @@ import select
 import socket
 import ssl
 import struct
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,7 @@ import pytest
 from streamgroup.errors import ConfigError, TlsError, TransportError
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Poller, ResponseReceived
-from streamgroup.kafka.wire.messages.cluster import (
-    ApiVersionsRequest,
-    MetadataRequest,
-)
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import ClientOptions
@@ -29,19 +25,14 @@ from tests.certificates import chain_text, key_text, server_context
 from tests.fakes.answers import API_VERSIONS, METADATA
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, OtherId, Raw, framed
 from tests.fakes.old_broker import old_broker
-from tests.unit.kafka.net.polling import collect
+from tests.unit.kafka.net.conftest import EVERYTHING, Options, Start, collect, script
 from tests.unit.kafka.net.tls_servers import trusting
 from tests.waiting import soon, wait_until
 
-Start = Callable[..., FakeBroker]
-Options = Callable[..., ClientOptions]
-EVERYTHING = MetadataRequest(topics=None)
 LARGE = replace(METADATA, topics=tuple(replace(METADATA.topics[0], name=f"{n:0240}") for n in range(2_000)))
 """A response of about 0.5 MiB: many records of TLS, and a frame that is received into memory of its own."""
-
-
-def always(answer: Any) -> Callable[[Any, int], Any]:
-    return lambda request, version: answer
+TWO_AT_ONCE = Raw(framed(MetadataRequest, LARGE, 4, 1) + framed(MetadataRequest, METADATA, 4, 2))
+"""The end of the large frame shares its last record with the small one."""
 
 
 @pytest.fixture
@@ -50,7 +41,7 @@ def secured(broker: Start, authority: Authority, tmp_path: Path) -> Start:
 
     def start(handlers: dict[Any, Any] | None = None, **others: Any) -> FakeBroker:
         context = server_context(authority.issue(), tmp_path, **others)
-        own = {ApiVersionsRequest: always(API_VERSIONS), MetadataRequest: always(METADATA)}
+        own = {ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(METADATA)}
         return broker({**own, **(handlers or {})}, context)
 
     return start
@@ -76,9 +67,7 @@ def connected(fake: FakeBroker, options: ClientOptions) -> Connection:
 
 
 @pytest.mark.parametrize("newest", ["TLSv1.2", "TLSv1.3"])
-def test_requests_are_answered_and_the_connection_is_idle_between_them(
-    newest: str, secured: Start, ssl_options: Options
-) -> None:
+def test_the_connection_is_idle_between_its_requests(newest: str, secured: Start, ssl_options: Options) -> None:
     connection = connected(secured(newest=newest), ssl_options())
     assert connection.idle
     for _ in range(3):
@@ -87,12 +76,8 @@ def test_requests_are_answered_and_the_connection_is_idle_between_them(
     connection.close()
 
 
-def test_answers_in_one_record_are_received_although_the_descriptor_is_not_readable(
-    secured: Start, ssl_options: Options
-) -> None:
-    first, second = (framed(MetadataRequest, large, 4, number) for number, large in ((1, LARGE), (2, METADATA)))
-    answers = [Raw(first + second), SILENCE]  # the end of the large frame shares its last record with the small one
-    connection = connected(secured({MetadataRequest: lambda request, version: answers.pop(0)}), ssl_options())
+def test_answers_in_one_record_are_received_without_a_readable_descriptor(secured: Start, ssl_options: Options) -> None:
+    connection = connected(secured({MetadataRequest: script(TWO_AT_ONCE, SILENCE)}), ssl_options())
     for _ in range(2):
         connection.send(EVERYTHING, 4)
     assert len(connection.receive(soon()).response.topics) == 2_000
@@ -106,9 +91,7 @@ def test_answers_in_one_record_are_received_although_the_descriptor_is_not_reada
 
 
 def test_unread_bytes_inside_openssl_keep_a_connection_from_being_idle(secured: Start, ssl_options: Options) -> None:
-    unasked = framed(MetadataRequest, METADATA, 4, 2)
-    answers = [Raw(framed(MetadataRequest, LARGE, 4, 1) + unasked)]
-    connection = connected(secured({MetadataRequest: lambda request, version: answers.pop(0)}), ssl_options())
+    connection = connected(secured({MetadataRequest: script(TWO_AT_ONCE, SILENCE)}), ssl_options())
     connection.send(EVERYTHING, 4)
     connection.receive(soon())
     assert connection.outstanding == 0
@@ -116,10 +99,8 @@ def test_unread_bytes_inside_openssl_keep_a_connection_from_being_idle(secured: 
 
 
 def test_a_poller_reads_what_is_left_inside_openssl_without_waiting(secured: Start, ssl_options: Options) -> None:
-    first, second = (framed(MetadataRequest, large, 4, number) for number, large in ((1, LARGE), (2, METADATA)))
-    answers = [Raw(first + second), SILENCE]
     poller = Poller(ssl_options())
-    handle = poller.connect("127.0.0.1", secured({MetadataRequest: lambda request, version: answers.pop(0)}).port)
+    handle = poller.connect("127.0.0.1", secured({MetadataRequest: script(TWO_AT_ONCE, SILENCE)}).port)
     for _ in range(2):
         poller.send(handle, EVERYTHING, 4)
     assert [type(event) for event in collect(poller, 2)] == [ConnectionReady, ResponseReceived]
@@ -132,7 +113,7 @@ def test_an_old_broker_is_recognized_over_several_secured_connections(
     broker: Start, ssl_options: Options, authority: Authority, tmp_path: Path
 ) -> None:
     context = server_context(authority.issue(), tmp_path)
-    fake = old_broker(lambda handlers: broker(handlers, context), "0.9", Metadata=always(METADATA))
+    fake = old_broker(lambda handlers: broker(handlers, context), "0.9", Metadata=script(METADATA))
     connection = connected(fake, ssl_options())
     assert connection.versions.release == "0.9"
     assert connection.call(MetadataRequest(topics=()), soon()).brokers == METADATA.brokers
@@ -179,15 +160,12 @@ def test_options_without_tls_use_the_defaults_and_never_plaintext(secured: Start
 
 
 def test_a_plaintext_broker_is_recognized_at_once(broker: Start, ssl_options: Options) -> None:
-    fake = broker({ApiVersionsRequest: always(API_VERSIONS)})
+    fake = broker({ApiVersionsRequest: script(API_VERSIONS)})
     with pytest.raises(TlsError, match=r"the listener speaks plaintext: .* Set the port of the TLS listener\."):
         connected(fake, ssl_options())
     assert fake.requests == [("ApiVersions", 0, ApiVersionsRequest())], "and nothing else without TLS"
-
-
-def test_a_poller_recognizes_a_plaintext_broker(broker: Start, ssl_options: Options) -> None:
     poller = Poller(ssl_options())
-    poller.connect("127.0.0.1", broker({ApiVersionsRequest: always(API_VERSIONS)}).port)
+    poller.connect("127.0.0.1", fake.port)
     (broken,) = collect(poller, 1)
     assert isinstance(broken, ConnectionLost)
     assert isinstance(broken.error, TlsError)
@@ -210,7 +188,7 @@ def test_a_server_that_closes_on_tls_and_proves_nothing_is_a_lost_connection(
 ) -> None:
     for module in ("link", "tls.transport"):
         monkeypatch.setattr(f"streamgroup.kafka.net.{module}.PROBE_TIMEOUT_S", 0.1)
-    fake = broker({ApiVersionsRequest: always(answer)})
+    fake = broker({ApiVersionsRequest: script(answer)})
     with pytest.raises(TransportError, match=r"in the TLS handshake: .*set kafka\.security\.protocol=PLAINTEXT"):
         connected(fake, ssl_options())
 

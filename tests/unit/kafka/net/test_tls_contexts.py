@@ -1,23 +1,29 @@
-"""Contexts: made once, and again when files have changed."""
+"""Contexts of TLS, made again when files have changed, and the errors of handshakes, also with alerts by hand."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import socket
 import ssl
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from streamgroup.errors import ConfigError
+from streamgroup.errors import AuthError, ConfigError, TlsError, TransportError
 from streamgroup.kafka.net.tls.contexts import Contexts, endpoint_context, fingerprint_of, make_context
+from streamgroup.kafka.net.tls.refusals import names_in_certificate, refusal
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
-from streamgroup.testing import Authority
-from tests.certificates import ca_text
-from tests.unit.kafka.net.tls_servers import trusting
+from streamgroup.testing import Authority, Identity
+from tests.certificates import DAY, ca_text, server_context
+from tests.unit.kafka.net.tls_servers import shake, trusting
+from tests.waiting import TIMEOUT_S
 
 Options = Callable[..., TlsOptions]
 
@@ -58,9 +64,7 @@ def test_changed_files_make_a_new_context(
     assert caplog.messages == ["the files of kafka.ssl.* have changed: new connections use their certificates"]
 
 
-def test_a_file_that_is_replaced_as_a_symbolic_link_is_a_change(
-    authority: Authority, contexts: Contexts, tmp_path: Path
-) -> None:
+def test_a_replaced_symbolic_link_is_a_change(authority: Authority, contexts: Contexts, tmp_path: Path) -> None:
     """As Kubernetes rotates mounted secrets: the time of the last change may even be older."""
     for name, each in (("first", authority), ("second", Authority.create("Rotated"))):
         (tmp_path / name).write_text(ca_text(each))
@@ -139,9 +143,11 @@ def test_a_context_verifies_authority_and_host_name(authority: Authority) -> Non
     assert context.check_hostname
     assert context.options & ssl.OP_NO_RENEGOTIATION
     assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+    without_names = make_context(trusting(authority, endpoint_identification=""))
+    assert (without_names.verify_mode, without_names.check_hostname) == (ssl.CERT_REQUIRED, False)
 
 
-def test_a_token_endpoint_is_not_checked_more_strictly_than_a_broker(
+def test_a_token_endpoint_is_checked_as_strictly_as_a_broker(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     default = ssl.create_default_context
@@ -166,12 +172,6 @@ def test_a_token_endpoint_is_always_verified(authority: Authority) -> None:
     assert {*ssl.create_default_context().get_ca_certs(binary_form=True)} <= {*trusted}
 
 
-def test_an_empty_algorithm_switches_off_the_host_name_alone(authority: Authority) -> None:
-    context = make_context(trusting(authority, endpoint_identification=""))
-    assert context.verify_mode is ssl.CERT_REQUIRED
-    assert not context.check_hostname
-
-
 @pytest.mark.parametrize(
     ("options", "oldest", "newest"),
     [
@@ -180,9 +180,7 @@ def test_an_empty_algorithm_switches_off_the_host_name_alone(authority: Authorit
         ({"enabled_protocols": ("TLSv1.3", "TLSv1.2")}, "TLSv1_2", "TLSv1_3"),
     ],
 )
-def test_the_versions_are_those_of_the_options(
-    options: dict[str, str], oldest: str, newest: str, authority: Authority
-) -> None:
+def test_the_options_set_the_versions(options: dict[str, str], oldest: str, newest: str, authority: Authority) -> None:
     context = make_context(trusting(authority, **options))
     assert (context.minimum_version.name, context.maximum_version.name) == (oldest, newest)
 
@@ -208,9 +206,7 @@ def test_the_certificates_of_the_system_are_trusted_without_a_trust_store(
     assert trusted_by(make_context(TlsOptions())) == {"streamgroup test authority"}
 
 
-def test_a_key_that_openssl_refuses_is_named(
-    files: TlsOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_key_refused_by_openssl_is_named(files: TlsOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refuse(*_: object, **__: object) -> None:
         error = ssl.SSLError(1, "[SSL: EE_KEY_TOO_SMALL] ee key too small")
         error.reason = "EE_KEY_TOO_SMALL"
@@ -221,3 +217,188 @@ def test_a_key_that_openssl_refuses_is_named(
         ConfigError, match=rf"option kafka\.ssl\.keystore\.location .*{tmp_path}/key\.p12.*KEY_TOO_SMALL"
     ):
         make_context(files)
+
+
+# -- failed handshakes -------------------------------------------------------------------------------------------------
+
+NOW = datetime.now(UTC)
+
+
+def refused(issued: Identity, options: TlsOptions, tmp_path: Path, host: str = "localhost") -> str:
+    """Return the error of a handshake with a server that shows this certificate."""
+    with pytest.raises(TlsError) as caught:
+        shake(options, server_context(issued, tmp_path), host)
+    assert str(caught.value).startswith(
+        f"TLS handshake of host {socket.gethostname()} with broker {host}:9093 failed: "
+    )
+    assert isinstance(caught.value, AuthError)
+    assert not isinstance(caught.value, TransportError), "a retry would not mend it"
+    return str(caught.value)
+
+
+def test_an_unknown_authority_is_named_with_the_store_to_change(authority: Authority, tmp_path: Path) -> None:
+    stranger = Authority.create("stranger").issue()
+    text = refused(stranger, trusting(authority), tmp_path)
+    assert (
+        "the authority of the broker's certificate is unknown (self-signed certificate in certificate chain). Add"
+        in text
+    )
+    assert text.endswith("to kafka.ssl.truststore.certificates")
+    (tmp_path / "ca.pem").write_text(ca_text(authority))
+    text = refused(stranger, TlsOptions(truststore_type="PEM", truststore_location=f"{tmp_path}/ca.pem"), tmp_path)
+    assert text.endswith(f"to the file of kafka.ssl.truststore.location ({tmp_path}/ca.pem)")
+    text = refused(stranger, TlsOptions(), tmp_path)
+    assert "No trust store is set, so the certificates of the operating system count. Set kafka.ssl.trust" in text
+
+
+def test_a_self_signed_certificate_is_unknown_until_it_is_trusted(authority: Authority, tmp_path: Path) -> None:
+    alone = Authority.create("alone")
+    shown = Identity("alone", alone.key, alone.certificate)
+    text = refused(shown, trusting(authority), tmp_path)
+    assert "is unknown (self-signed certificate)" in text
+    shake(trusting(alone, endpoint_identification=""), server_context(shown, tmp_path))
+
+
+def test_an_intermediate_authority_may_be_trusted_alone_as_in_java(tmp_path: Path) -> None:
+    intermediate = Authority.create("intermediate", issued_by=Authority.create("root"))
+    shake(trusting(intermediate), server_context(intermediate.issue(), tmp_path))
+
+
+def test_a_forged_authority_of_the_same_name_is_refused(authority: Authority, tmp_path: Path) -> None:
+    forged = replace(authority, key=Authority.create().key)
+    assert "certificate signature failure" in refused(forged.issue(), trusting(authority), tmp_path)
+
+
+def test_a_certificate_for_another_host_is_refused(authority: Authority, tmp_path: Path) -> None:
+    issued = authority.issue(hosts=["broker-1.example", "10.0.0.1"])
+    for host in ("broker-2.example", "10.0.0.2"):
+        text = refused(issued, trusting(authority), tmp_path, host)
+        assert f"the certificate is not valid for the host name '{host}'. Correct the names" in text
+        assert "advertised.listeners" in text
+        shake(trusting(authority, endpoint_identification=""), server_context(issued, tmp_path), host)
+
+
+def test_a_certificate_out_of_its_time_is_refused(authority: Authority, tmp_path: Path) -> None:
+    old = authority.issue(since=NOW - 3 * DAY, until=NOW - 2 * DAY)
+    assert "is not valid any more (certificate has expired). Renew it" in refused(old, trusting(authority), tmp_path)
+    new = authority.issue(since=NOW + DAY, until=NOW + 2 * DAY)
+    text = refused(new, trusting(authority), tmp_path)
+    assert "is not valid yet (certificate is not yet valid). Check the clock of this host" in text
+
+
+def test_the_key_of_an_expired_authority_is_refused(tmp_path: Path) -> None:
+    expired = Authority.create("expired", until=NOW - DAY / 2)
+    assert "is not valid any more" in refused(expired.issue(), trusting(expired), tmp_path)
+
+
+def test_versions_and_suites_without_a_common_one_are_named(authority: Authority, tmp_path: Path) -> None:
+    context = server_context(authority.issue(), tmp_path, newest="TLSv1.2")
+    with pytest.raises(TlsError, match=r"in common .*Compare kafka\.ssl\.enabled\.protocols with the broker's ssl\."):
+        shake(trusting(authority, enabled_protocols=("TLSv1.3",)), context)
+    of_another_key = trusting(authority, cipher_suites=("ECDHE-RSA-AES128-GCM-SHA256",))  # the key is of a curve
+    with pytest.raises(TlsError, match=r"refuses what the client offers .*kafka\.ssl\.cipher\.suites"):
+        shake(of_another_key, context)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\x06\0\0\0\0\0\x23", b"x" * 64])
+def test_a_listener_that_speaks_plaintext_is_named(answer: bytes, authority: Authority) -> None:
+    options = trusting(authority)
+    ours, theirs = socket.socketpair()
+    with theirs, make_context(options).wrap_socket(ours, server_hostname="b", do_handshake_on_connect=False) as client:
+        theirs.sendall(answer)
+        with pytest.raises(ssl.SSLError) as caught:
+            client.do_handshake()
+    error = refusal(caught.value, "b:9092", "b", options)
+    assert "the listener speaks plaintext (" in str(error)
+    assert "Set the port of the TLS listener. If the cluster has none, set kafka.security.protocol to" in str(error)
+
+
+def alert(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, f"[SSL: {reason}]")
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize("reason", ["SSLV3_ALERT_BAD_CERTIFICATE", "TLSV13_ALERT_CERTIFICATE_REQUIRED"])
+def test_a_demand_for_a_client_certificate_names_the_key_store(reason: str, authority: Authority) -> None:
+    text = str(refusal(alert(reason), "b:1", "b", trusting(authority)))
+    assert f"the broker demands a client certificate ({reason}). Set kafka.ssl.keystore.location, or" in text
+
+
+@pytest.mark.parametrize("reason", ["TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_CERTIFICATE_EXPIRED"])
+def test_a_refused_client_certificate_names_the_brokers_trust_store(reason: str, authority: Authority) -> None:
+    options = trusting(authority, keystore_key=Secret("x"), keystore_certificate_chain=Secret("y"))
+    text = str(refusal(alert(reason), "b:1", "b", options))
+    assert f"the broker refuses the client certificate ({reason}). Check that it is valid" in text
+
+
+def test_an_unknown_reason_is_an_error_with_its_name(authority: Authority) -> None:
+    assert "OpenSSL reports DH_KEY_TOO_SMALL. Compare" in str(
+        refusal(alert("DH_KEY_TOO_SMALL"), "b:1", "b", trusting(authority))
+    )
+    assert "OpenSSL reports " in str(refusal(ssl.SSLError(1, "strange"), "b:1", "b", trusting(authority)))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        alert("TLSV1_ALERT_INTERNAL_ERROR"),
+        alert("DECRYPTION_FAILED_OR_BAD_RECORD_MAC"),
+        ssl.SSLEOFError(8, "EOF"),
+        ssl.SSLZeroReturnError(6, "closed"),
+        ConnectionResetError("reset"),
+        TimeoutError("timed out"),
+    ],
+)
+def test_a_failure_that_may_pass_is_not_a_refusal(error: OSError, authority: Authority) -> None:
+    assert refusal(error, "b:1", "b", trusting(authority)) is None
+
+
+# -- the names in a certificate, for the error about another host ------------------------------------------------------
+
+
+def names_of(context: ssl.SSLContext | None, authority: Authority) -> tuple[str, ...]:
+    """Return the names that a server shows to a client that trusts the authority; without a context it closes."""
+    received: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), listener.accept()[0] as accepted:
+                accepted.settimeout(TIMEOUT_S)
+                if context is not None:
+                    with context.wrap_socket(accepted, server_side=True) as secured:
+                        received.append(secured.recv(100))
+
+        server = threading.Thread(target=serve, daemon=True)
+        server.start()
+        port = listener.getsockname()[1]
+        found = names_in_certificate("127.0.0.1", port, endpoint_context(trusting(authority)), TIMEOUT_S)
+        server.join(TIMEOUT_S)
+    assert received in ([], [b""]), "the client sends nothing but its handshake"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [
+        (("b.example.com", "*.a.example.com", "10.0.0.7"), ("b.example.com", "*.a.example.com", "10.0.0.7")),
+        ((), ("id.example.com",)),
+        (tuple("abcdef"), tuple("abcde")),
+    ],
+    ids=["in their order", "the common name without others", "at most five"],
+)
+def test_the_names_of_a_certificate(
+    hosts: tuple[str, ...], expected: tuple[str, ...], authority: Authority, tmp_path: Path
+) -> None:
+    assert names_of(server_context(authority.issue("id.example.com", hosts), tmp_path), authority) == expected
+
+
+def test_a_server_without_tls_or_with_an_unknown_authority_or_without_an_answer_shows_no_names(
+    authority: Authority, tmp_path: Path
+) -> None:
+    assert names_of(None, authority) == ()
+    assert names_in_certificate("127.0.0.1", 1, endpoint_context(trusting(authority)), 1.0) == (), "no listener"
+    assert names_of(server_context(Authority.create("another").issue(), tmp_path), authority) == ()
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # the kernel accepts, and no process answers
+        port = listener.getsockname()[1]
+        assert names_in_certificate("127.0.0.1", port, endpoint_context(trusting(authority)), 0.05) == ()

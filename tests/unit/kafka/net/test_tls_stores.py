@@ -102,7 +102,7 @@ def test_pem_may_stand_in_the_option_or_behind_a_reference(
 
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
 @pytest.mark.parametrize("password", ["pw", None])
-def test_the_certificates_of_a_pkcs12_file_are_trusted(
+def test_certificates_in_pkcs12_are_trusted(
     kind: str, password: str | None, authority: Authority, tmp_path: Path
 ) -> None:
     file = written(tmp_path / "trust.jks", unmarked_truststore(authority, password))
@@ -111,7 +111,7 @@ def test_the_certificates_of_a_pkcs12_file_are_trusted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
-def test_the_stores_of_keytool_are_read_or_refused_with_a_command_that_works(
+def test_stores_of_keytool_are_read_or_refused_with_a_command_that_works(
     kind: str, authority: Authority, tmp_path: Path
 ) -> None:
     ca, store = written(tmp_path / "ca.pem", ca_text(authority)), tmp_path / "my trust.jks"
@@ -157,9 +157,7 @@ def test_a_file_of_another_format_is_refused(content: bytes, kind: str, why: tup
         trust(file, kind, "secret")
 
 
-def test_a_certificate_in_der_is_refused_with_the_command_that_converts_it(
-    authority: Authority, tmp_path: Path
-) -> None:
+def test_a_certificate_in_der_is_refused_with_a_command_that_converts_it(authority: Authority, tmp_path: Path) -> None:
     file = written(tmp_path / "ca.der", der(authority.certificate))
     with pytest.raises(ConfigError, match=cause("one certificate in DER", "openssl x509 -inform der", "type=PEM")):
         trust(file, password="pw")
@@ -172,9 +170,7 @@ def test_a_missing_file_is_named_with_its_option_and_the_host(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("password", "why"), [("wrong", "wrong password"), (None, "it has a password")])
-def test_a_wrong_password_is_named_and_not_shown(
-    password: str | None, why: str, authority: Authority, tmp_path: Path
-) -> None:
+def test_a_wrong_password_is_not_shown(password: str | None, why: str, authority: Authority, tmp_path: Path) -> None:
     file = written(tmp_path / "trust.p12", unmarked_truststore(authority, "right"))
     with pytest.raises(ConfigError, match=cause(why, "Check kafka.ssl.truststore.password")) as caught:
         trust(file, "PKCS12", password)
@@ -309,29 +305,22 @@ def test_a_damaged_pem_file_raises_nothing_but_a_config_error(
 @pytest.mark.parametrize(
     ("attributes", "spelled"),
     [
-        ([(NameOID.COMMON_NAME, "client")], "CN=client"),
+        ({"COMMON_NAME": "client"}, "CN=client"),
         (
-            [(NameOID.COUNTRY_NAME, "DE"), (NameOID.ORGANIZATION_NAME, "Acme, Inc."), (NameOID.COMMON_NAME, "x+y z")],
+            {"COUNTRY_NAME": "DE", "ORGANIZATION_NAME": "Acme, Inc.", "COMMON_NAME": "x+y z"},
             "CN=x\\+y z,O=Acme\\, Inc.,C=DE",
         ),
         (
-            [
-                (NameOID.DOMAIN_COMPONENT, "org"),
-                (NameOID.STATE_OR_PROVINCE_NAME, '"a" <b>;'),
-                (NameOID.LOCALITY_NAME, "#1"),
-                (NameOID.STREET_ADDRESS, " s "),
-                (NameOID.ORGANIZATIONAL_UNIT_NAME, "é\\"),
-                (NameOID.USER_ID, "7=x"),
-            ],
+            {"DOMAIN_COMPONENT": "org", "STATE_OR_PROVINCE_NAME": '"a" <b>;', "LOCALITY_NAME": "#1"}
+            | {"STREET_ADDRESS": " s ", "ORGANIZATIONAL_UNIT_NAME": "é\\", "USER_ID": "7=x"},
             r"UID=7\=x,OU=é\\,STREET=\ s\ ,L=\#1,ST=\"a\" \<b\>\;,DC=org",
         ),
     ],
 )
-def test_a_subject_is_spelled_as_java_spells_principals(
-    attributes: list[tuple[x509.ObjectIdentifier, str]], spelled: str
-) -> None:
+def test_a_subject_is_spelled_as_in_java(attributes: dict[str, str], spelled: str) -> None:
     """The expectations are what Java's `X500Principal.getName()` returns for these subjects."""
-    assert java_name(x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes])) == spelled
+    rows = [x509.NameAttribute(getattr(NameOID, name), value) for name, value in attributes.items()]
+    assert java_name(x509.Name(rows)) == spelled
 
 
 def test_a_subject_with_an_attribute_that_java_writes_in_hexadecimal_is_left_out() -> None:
@@ -368,22 +357,12 @@ def test_blocks_come_in_their_order_without_the_text_around_them() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("label", "is_certificate", "is_private_key"),
-    [
-        ("CERTIFICATE", True, False),
-        ("X509 CERTIFICATE", True, False),
-        ("CERTIFICATE REQUEST", False, False),
-        ("TRUSTED CERTIFICATE", False, False),
-        ("PRIVATE KEY", False, True),
-        ("EC PRIVATE KEY", False, True),
-        ("ENCRYPTED PRIVATE KEY", False, True),
-        ("PUBLIC KEY", False, False),
-    ],
-)
-def test_the_label_says_what_a_block_holds(label: str, is_certificate: bool, is_private_key: bool) -> None:
-    block = Block(label, "")
-    assert (block.is_certificate, block.is_private_key) == (is_certificate, is_private_key)
+def test_the_label_says_what_a_block_holds() -> None:
+    certificates, keys = ["CERTIFICATE", "X509 CERTIFICATE"], ["PRIVATE KEY", "EC PRIVATE KEY", "ENCRYPTED PRIVATE KEY"]
+    others = ["CERTIFICATE REQUEST", "TRUSTED CERTIFICATE", "PUBLIC KEY"]
+    blocks = [Block(label, "") for label in (*certificates, *keys, *others)]
+    assert [block.label for block in blocks if block.is_certificate] == certificates
+    assert [block.label for block in blocks if block.is_private_key] == keys
 
 
 @pytest.mark.parametrize("body", ["YQ", "Y!Q=", "Y", "YQ==YQ=="])

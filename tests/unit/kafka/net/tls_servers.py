@@ -29,7 +29,7 @@ def trusting(authority: Authority, **others: object) -> TlsOptions:
 def conversation(
     options: TlsOptions, context: ssl.SSLContext, host: str = "localhost"
 ) -> Iterator[tuple[TlsTransport, ssl.SSLSocket]]:
-    """Yield a transport whose handshake is done, and the server's blocking end."""
+    """Yield a transport whose handshake is done, and the server's blocking end. Close both, if the block has not."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.settimeout(TIMEOUT_S)
@@ -40,7 +40,12 @@ def conversation(
         with contextlib.suppress(OSError):  # the test looks at the client's error
             served.append(context.wrap_socket(theirs, server_side=True))
 
+    def end() -> None:
+        if transport.fileno >= 0:
+            transport.close(reset=True)
+
     with contextlib.ExitStack() as closing:
+        closing.callback(end)
         accept = threading.Thread(target=serve)
         accept.start()
         closing.callback(accept.join)
@@ -48,6 +53,12 @@ def conversation(
         accept.join()
         closing.callback(served[0].close)
         yield transport, served[0]
+
+
+def shake(options: TlsOptions, context: ssl.SSLContext, host: str = "localhost") -> None:
+    """Do a handshake, and close the connection."""
+    with conversation(options, context, host):
+        pass
 
 
 def until(transport: TlsTransport, condition: Callable[[], object], has_unsent: bool = False) -> None:
