@@ -10,32 +10,16 @@ import pytest
 
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
-from streamgroup.kafka.wire.messages.admin import (
-    CreateTopicsRequest,
-    DeleteGroupsRequest,
-    DescribeGroupsRequest,
-    ListGroupsRequest,
-    OffsetDeleteRequest,
-)
+from streamgroup.kafka.wire.messages import admin, coordinator, offsets, topics
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from streamgroup.kafka.wire.messages.coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    FoundCoordinator,
-)
-from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from streamgroup.kafka.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest, DescribeConfigsRequest
-from streamgroup.options.types import ClientOptions
+from streamgroup.model import TopicPartition
+from streamgroup.testing.kafka07 import Compressed
 from tests.fakes.answers import api_versions, metadata
-from tests.fakes.broker import FakeBroker
 from tests.fakes.broker07 import OldBroker, start_broker07
 from tests.fakes.registry07 import FakeNodes, client07, registered
-from tests.unit.kafka.net.conftest import broker, fresh_memory, options
+from tests.unit.kafka.net.conftest import Options, Start, broker, fresh_memory, names, options, script
 
-__all__ = ["broker", "fresh_memory", "options", "start_broker07"]
-
-Start = Callable[..., FakeBroker]
-Options = Callable[..., ClientOptions]
+__all__ = ["broker", "fresh_memory", "names", "options", "start_broker07"]
 
 
 @pytest.fixture
@@ -52,16 +36,16 @@ def cluster() -> Iterator[Callable[..., Kafka07Cluster]]:
 
 
 SCRIPTED = (
-    OffsetFetchRequest,
-    ListGroupsRequest,
-    DescribeGroupsRequest,
-    CreateTopicsRequest,
-    OffsetCommitRequest,
-    DeleteGroupsRequest,
-    OffsetDeleteRequest,
-    DeleteTopicsRequest,
-    CreatePartitionsRequest,
-    DescribeConfigsRequest,
+    offsets.OffsetFetchRequest,
+    admin.ListGroupsRequest,
+    admin.DescribeGroupsRequest,
+    admin.CreateTopicsRequest,
+    offsets.OffsetCommitRequest,
+    admin.DeleteGroupsRequest,
+    admin.OffsetDeleteRequest,
+    topics.DeleteTopicsRequest,
+    topics.CreatePartitionsRequest,
+    topics.DescribeConfigsRequest,
 )
 """The requests that a test answers by `Brokers.answer`."""
 
@@ -81,10 +65,10 @@ class Brokers:
     ) -> None:
         self.coordinator = 1
         self.topics: tuple[Any, ...] = ()
-        self.scripts: dict[int, dict[type, list[Any]]] = {node: {} for node in range(1, count + 1)}
+        self.scripts: dict[int, dict[type, Callable[[Any, int], Any]]] = {node: {} for node in range(1, count + 1)}
         known = {
             cls.NAME.lower(): cls.VERSIONS
-            for cls in (MetadataRequest, FindCoordinatorRequest, *SCRIPTED)
+            for cls in (MetadataRequest, coordinator.FindCoordinatorRequest, *SCRIPTED)
             if cls not in without
         }
         versions = api_versions(**{**known, **ranges})
@@ -93,8 +77,8 @@ class Brokers:
                 {
                     ApiVersionsRequest: lambda *_: versions,
                     MetadataRequest: lambda *_: metadata(self.ports, *self.topics),
-                    FindCoordinatorRequest: lambda *_: self._coordinator(),
-                    **{cls: self._scripted(node, cls) for cls in SCRIPTED},
+                    coordinator.FindCoordinatorRequest: lambda *_: self._coordinator(),
+                    **{cls: (lambda *asked, node=node, cls=cls: self.scripts[node][cls](*asked)) for cls in SCRIPTED},
                 }
             )
             for node in self.scripts
@@ -104,19 +88,21 @@ class Brokers:
 
     def answer(self, node: int, request: type, *answers: Any) -> None:
         """Answer `request` at `node` so, in this order; the last for ever."""
-        self.scripts[node][request] = list(answers)
+        self.scripts[node][request] = script(*answers)
 
-    def _scripted(self, node: int, request: type) -> Callable[[Any, int], Any]:
-        def handle(_: Any, version: int) -> Any:
-            left = self.scripts[node][request]
-            answer = left.pop(0) if len(left) > 1 else left[0]
-            return answer() if callable(answer) else answer
+    def _coordinator(self) -> coordinator.FindCoordinatorResponse:
+        found = coordinator.FoundCoordinator(
+            key="g", node_id=self.coordinator, host="127.0.0.1", port=self.ports[self.coordinator]
+        )
+        return coordinator.FindCoordinatorResponse(coordinators=(found,))
 
-        return handle
 
-    def _coordinator(self) -> FindCoordinatorResponse:
-        found = FoundCoordinator(key="g", node_id=self.coordinator, host="127.0.0.1", port=self.ports[self.coordinator])
-        return FindCoordinatorResponse(coordinators=(found,))
+def produced(
+    start: Callable[..., OldBroker], *payloads: bytes | Compressed, partition: int = 0, **options: Any
+) -> tuple[OldBroker, TopicPartition]:
+    """Start a broker of Kafka 0.7 with these messages in one partition."""
+    broker = start(**options)
+    return broker, broker.produce(partition, *payloads)
 
 
 Make = Callable[..., Brokers]
@@ -125,3 +111,9 @@ Make = Callable[..., Brokers]
 @pytest.fixture
 def make(broker: Start, options: Options) -> Make:
     return lambda *args, **others: Brokers(broker, options, *args, **others)
+
+
+@pytest.fixture
+def brokers(make: Make) -> Brokers:
+    """One broker."""
+    return make()

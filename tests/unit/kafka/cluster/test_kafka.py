@@ -12,11 +12,11 @@ from streamgroup.errors import BrokerError, ConfigError, NoBrokersYetError, Tran
 from streamgroup.kafka.cluster.kafka import ANY, KafkaCluster
 from streamgroup.kafka.cluster.requests import NO_OFFSET, EpochCheck, EpochEnd, ListedOffset
 from streamgroup.kafka.net.handshake import RELEASES
+from streamgroup.kafka.wire.messages import log
 from streamgroup.kafka.wire.messages.cluster import (
     ApiVersionsRequest,
     MetadataRequest,
     MetadataResponse,
-    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
@@ -25,38 +25,18 @@ from streamgroup.kafka.wire.messages.coordinator import (
     FindCoordinatorResponse,
     FoundCoordinator,
 )
-from streamgroup.kafka.wire.messages.log import (
-    EpochEndOffset,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderTopicResult,
-)
 from streamgroup.model import EARLIEST, LATEST, NO_LEADER, Broker, TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation
 from tests.clock import Clock
 from tests.fakes.answers import API_VERSIONS, api_versions, metadata, topic
 from tests.fakes.broker import CLOSE, SILENCE, FakeBroker
 from tests.fakes.old_broker import old_broker
+from tests.unit.kafka.net.conftest import Names, Options, Start, script
 from tests.waiting import soon
 
 ORDERS = (TopicPartition("orders", 0), TopicPartition("orders", 1))
-Start = Callable[..., FakeBroker]
-Options = Callable[..., ClientOptions]
-
-
-def script(*answers: Any) -> Callable[[Any, int], Any]:
-    """A handler that gives one answer after the other, the last for ever; each may be made when it is asked for."""
-    left = list(answers)
-
-    def handle(request: Any, version: int) -> Any:
-        answer = left.pop(0) if len(left) > 1 else left[0]
-        return answer(request) if callable(answer) else answer
-
-    return handle
+Handlers = dict[Any, Any]
+NONE: Handlers = {}
 
 
 def asked_for(everything: MetadataResponse) -> Callable[[Any], MetadataResponse]:
@@ -73,32 +53,48 @@ def asked_for(everything: MetadataResponse) -> Callable[[Any], MetadataResponse]
     return answer
 
 
-def offsets(request: ListOffsetsRequest, *rows: tuple[int, int]) -> ListOffsetsResponse:
+def offsets(request: log.ListOffsetsRequest, *rows: tuple[int, int], epoch: int = 7) -> log.ListOffsetsResponse:
     """For the partitions asked for, in their order: (error code, offset)."""
     left = iter(rows)
     topics = []
     for each in request.topics:
-        found = [(p.partition_index, *next(left)) for p in each.partitions]
-        partitions = tuple(
-            ListOffsetsPartitionResponse(partition_index=i, error_code=code, offset=offset, leader_epoch=7)
-            for i, code, offset in found
-        )
-        topics.append(ListOffsetsTopicResponse(name=each.name, partitions=partitions))
-    return ListOffsetsResponse(topics=tuple(topics))
+        partitions = [
+            log.ListOffsetsPartitionResponse(
+                partition_index=p.partition_index, error_code=code, offset=offset, leader_epoch=epoch
+            )
+            for p, (code, offset) in zip(each.partitions, left, strict=False)
+        ]
+        topics.append(log.ListOffsetsTopicResponse(name=each.name, partitions=tuple(partitions)))
+    return log.ListOffsetsResponse(topics=tuple(topics))
+
+
+def refused_v0(request: log.ListOffsetsRequest, code: int) -> log.ListOffsetsResponse:
+    """The answer of a broker before 0.10.1 for one partition."""
+    return offsets(request, (code, -1), epoch=-1)
+
+
+def cluster_of(options: ClientOptions, clock: Clock | None) -> KafkaCluster:
+    """Open a cluster. Its waits take no time if it has a clock."""
+    return KafkaCluster(options) if clock is None else KafkaCluster(options, clock=clock, sleep=clock.sleep)
 
 
 class Two:
     """Two brokers, ids 1 and 2, that lead one partition each of `orders`, and their cluster."""
 
     def __init__(
-        self, broker: Start, options: Options, first: dict[Any, Any] | None = None, second: dict[Any, Any] | None = None
+        self,
+        broker: Start,
+        options: Options,
+        first: Handlers = NONE,
+        second: Handlers = NONE,
+        clock: Clock | None = None,
     ) -> None:
         self.lead = (1, 2)
         self.ports: dict[int, int] = {}
         shared = {ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: self._metadata}
-        self.first, self.second = broker({**shared, **(first or {})}), broker({**shared, **(second or {})})
+        self.first, self.second = broker({**shared, **first}), broker({**shared, **second})
         self.ports = {1: self.first.port, 2: self.second.port}
-        self.cluster = KafkaCluster(options(self.first.port))
+        self.cluster = cluster_of(options(self.first.port), clock)
 
     def _metadata(self, request: MetadataRequest, version: int) -> Any:
         return asked_for(metadata(self.ports, topic("orders", *self.lead)))(request)
@@ -109,7 +105,32 @@ Pair = Callable[..., Two]
 
 @pytest.fixture
 def pair(broker: Start, options: Options) -> Pair:
-    return lambda **handlers: Two(broker, options, **handlers)
+    return lambda **others: Two(broker, options, **others)
+
+
+One = Callable[..., tuple[FakeBroker, KafkaCluster]]
+
+
+@pytest.fixture
+def one(broker: Start, options: Options) -> One:
+    """Starts a broker with these handlers beside ApiVersions, and its cluster."""
+
+    def start(handlers: Handlers, clock: Clock | None = None, **client: Any) -> tuple[FakeBroker, KafkaCluster]:
+        fake = broker({ApiVersionsRequest: script(API_VERSIONS), **handlers})
+        return fake, cluster_of(options(fake.port, **client), clock)
+
+    return start
+
+
+@pytest.fixture
+def old(broker: Start, options: Options) -> One:
+    """Starts a broker of 0.9 with these handlers by the names of requests, and its cluster."""
+
+    def start(clock: Clock | None = None, **handlers: Any) -> tuple[FakeBroker, KafkaCluster]:
+        fake = old_broker(broker, "0.9", **handlers)
+        return fake, cluster_of(options(fake.port), clock)
+
+    return start
 
 
 def test_without_bootstrap_servers_there_is_no_cluster(options: Options) -> None:
@@ -120,7 +141,7 @@ def test_without_bootstrap_servers_there_is_no_cluster(options: Options) -> None
 def test_metadata_is_cached_for_the_topics_that_were_asked_for(pair: Pair) -> None:
     two = pair()
     snapshot = two.cluster.snapshot(["orders", "missing"], soon())
-    assert snapshot.leader(TopicPartition("orders", 1)) == Broker(2, "127.0.0.1", two.second.port)
+    assert snapshot.leader(ORDERS[1]) == Broker(2, "127.0.0.1", two.second.port)
     assert "missing" not in snapshot.topics
     two.cluster.snapshot(["orders"], soon())
     assert len(two.first.asked("Metadata")) == 1
@@ -150,25 +171,22 @@ def test_metadata_ages(broker: Start, options: Options) -> None:
     assert len(two.first.asked("Metadata")) == 2
 
 
-def test_a_topic_that_is_coming_up_is_asked_for_again_and_a_lone_partition_without_leader_is_not(
-    broker: Start, options: Options
-) -> None:
+def test_a_topic_that_is_coming_up_is_asked_for_again_and_a_lone_partition_without_leader_is_not(one: One) -> None:
     answers = script(
         lambda _: metadata({1: 1}, topic("new", error=5)),
         lambda _: MetadataResponse(),
         lambda _: metadata({1: 1}, topic("new", 1, -1)),
     )
-    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
-    snapshot = KafkaCluster(options(fake.port)).snapshot(["new"], soon())
+    fake, cluster = one({MetadataRequest: answers})
+    snapshot = cluster.snapshot(["new"], soon())
     assert [p.leader for p in snapshot.topics["new"].partitions] == [1, NO_LEADER]
     assert len(fake.requests) == 4
 
 
-def test_a_cluster_whose_brokers_know_none_at_the_deadline_is_an_error_that_names_the_first_topic(
-    broker: Start, options: Options
-) -> None:
-    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(MetadataResponse())})
-    cluster = KafkaCluster(options(fake.port, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000))
+def test_a_cluster_whose_brokers_know_none_at_the_deadline_is_an_error_that_names_the_first_topic(one: One) -> None:
+    _, cluster = one(
+        {MetadataRequest: script(MetadataResponse())}, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000
+    )
     with pytest.raises(NoBrokersYetError, match="until the first topic exists: create a topic"):
         cluster.snapshot(None, soon())
 
@@ -189,19 +207,6 @@ def test_a_client_that_is_to_bootstrap_again_forgets_the_brokers_that_it_knows(b
     cluster.close()
 
 
-def test_metadata_that_the_broker_refuses_as_a_whole_is_asked_for_again_or_an_error(
-    broker: Start, options: Options
-) -> None:
-    failed, refused = replace(metadata({}), error_code=-1), replace(metadata({1: 1}), error_code=31)
-    fake = broker(
-        {ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(failed, metadata({1: 1}, topic("t", 1)))}
-    )
-    assert KafkaCluster(options(fake.port)).snapshot(["t"], soon()).topics
-    other = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(refused)})
-    with pytest.raises(BrokerError, match="the metadata of the cluster: CLUSTER_AUTHORIZATION_FAILED"):
-        KafkaCluster(options(other.port)).snapshot(["t"], soon())
-
-
 def test_without_any_listener_the_error_names_servers_and_causes(options: Options) -> None:
     clock = Clock()
     cluster = KafkaCluster(options(1, 2), clock=clock, sleep=clock.sleep)
@@ -215,21 +220,18 @@ def test_without_any_listener_the_error_names_servers_and_causes(options: Option
     )
 
 
-def test_a_name_that_is_lost_for_a_while_is_looked_up_again(
-    broker: Start, options: Options, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_is_lost_for_a_while_is_looked_up_again(broker: Start, options: Options, names: Names) -> None:
     fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(metadata({1: 1}))})
-    found: list[Any] = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", fake.port))]
     hiccups = 5
 
-    def look_up(*_: Any, flags: int, **__: Any) -> list[Any]:
+    def ports_of(host: str) -> list[int]:
         nonlocal hiccups
-        if flags or hiccups:
-            hiccups -= not flags
-            raise socket.gaierror(-3, "Temporary failure in name resolution")
-        return found
+        if not hiccups:
+            return [fake.port]
+        hiccups -= 1
+        raise socket.gaierror(-3, "Temporary failure in name resolution")
 
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    names(ports_of)
     servers = (("kafka.example", fake.port),)
     assert KafkaCluster(replace(options(), bootstrap_servers=servers)).snapshot((), soon()).brokers
     assert hiccups == 0
@@ -255,18 +257,17 @@ def test_another_broker_is_asked_where_the_metadata_of_the_first_is_distrusted(p
     two.cluster.close()
 
 
-def test_a_connection_that_breaks_is_made_again(broker: Start, options: Options) -> None:
+def test_a_connection_that_breaks_is_made_again(one: One) -> None:
     answers = script(CLOSE, CLOSE, lambda _: metadata({1: 1}))
-    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
-    assert KafkaCluster(options(fake.port)).snapshot((), soon()).brokers
+    fake, cluster = one({MetadataRequest: answers})
+    assert cluster.snapshot((), soon()).brokers
     assert fake.connections == 3
 
 
-def test_a_broker_that_is_silent_is_given_up_after_the_request_timeout(broker: Start, options: Options) -> None:
+def test_a_broker_that_is_silent_is_given_up_after_the_request_timeout(one: One) -> None:
     clock = Clock()
     answers = script(clock.before(0.05, SILENCE), lambda _: metadata({1: 1}))
-    fake = broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: answers})
-    cluster = KafkaCluster(options(fake.port, request_timeout_ms=50), clock=clock, sleep=clock.sleep)
+    fake, cluster = one({MetadataRequest: answers}, clock, request_timeout_ms=50)
     assert cluster.snapshot((), clock.now + 20).brokers
     fake.wait_for(lambda f: f.resets == 1)
 
@@ -279,85 +280,72 @@ def test_a_node_that_moved_to_another_port_is_found_again(pair: Pair) -> None:
     assert two.cluster.call(MetadataRequest(topics=()), 2, soon()).brokers
 
 
-def test_a_node_that_the_cluster_does_not_know_is_an_error_at_the_deadline(broker: Start, options: Options) -> None:
-    two = Two(broker, options)
+def test_a_node_that_the_cluster_does_not_know_is_an_error_at_the_deadline(pair: Pair) -> None:
     clock = Clock()
-    cluster = KafkaCluster(options(two.first.port), clock=clock, sleep=clock.sleep)
+    two = pair(clock=clock)
     with pytest.raises(TransportError, match="cannot connect to broker 9: it is not in the metadata"):
-        cluster.call(MetadataRequest(topics=()), 9, clock.now + 0.5)
+        two.cluster.call(MetadataRequest(topics=()), 9, clock.now + 0.5)
 
 
-def test_offsets_are_asked_of_all_leaders_with_the_leader_epoch(pair: Pair) -> None:
+def test_offsets_are_asked_of_all_leaders(pair: Pair) -> None:
     two = pair(
-        first={ListOffsetsRequest: script(lambda r: offsets(r, (0, 10)))},
-        second={ListOffsetsRequest: script(lambda r: offsets(r, (0, 20)))},
+        first={log.ListOffsetsRequest: script(lambda r: offsets(r, (0, 10)))},
+        second={log.ListOffsetsRequest: script(lambda r: offsets(r, (0, 20)))},
     )
-    wanted = {TopicPartition("orders", 0): LATEST, TopicPartition("orders", 1): 1234}
+    wanted = {ORDERS[0]: LATEST, ORDERS[1]: 1234}
     listed = two.cluster.list_offsets(wanted, Isolation.READ_COMMITTED, soon())
     assert listed == {tp: ListedOffset(at, -1, 7) for tp, at in zip(wanted, (10, 20), strict=True)}
-    (request,) = two.second.asked("ListOffsets")
-    assert request.isolation_level == 1
-    (partition,) = request.topics[0].partitions
-    assert (partition.timestamp, partition.current_leader_epoch) == (1234, 7)
+    assert two.second.asked("ListOffsets")[0].isolation_level == 1
 
 
 def test_offsets_follow_a_leader_that_moves_and_only_what_is_missing_is_asked_again(pair: Pair) -> None:
-    def moves(request: ListOffsetsRequest) -> ListOffsetsResponse:
+    def moves(request: log.ListOffsetsRequest) -> log.ListOffsetsResponse:
         two.lead = (1, 1)
         return offsets(request, (6, -1))
 
     two = pair(
-        first={ListOffsetsRequest: script(lambda r: offsets(r, (0, 10)), lambda r: offsets(r, (0, 20)))},
-        second={ListOffsetsRequest: script(moves)},
+        first={log.ListOffsetsRequest: script(lambda r: offsets(r, (0, 10)), lambda r: offsets(r, (0, 20)))},
+        second={log.ListOffsetsRequest: script(moves)},
     )
-    wanted = {TopicPartition("orders", 0): LATEST, TopicPartition("orders", 1): LATEST}
+    wanted = dict.fromkeys(ORDERS, LATEST)
     listed = two.cluster.list_offsets(wanted, Isolation.READ_UNCOMMITTED, soon())
     assert [listed[tp].offset for tp in wanted] == [10, 20]
     assert [[p.partition_index for p in r.topics[0].partitions] for r in two.first.asked("ListOffsets")] == [[0], [1]]
 
 
 def test_offsets_of_a_leader_that_dies_are_asked_of_the_next_one(pair: Pair) -> None:
-    def dies(_: ListOffsetsRequest) -> Any:
+    def dies(_: log.ListOffsetsRequest) -> Any:
         two.lead = (1, 1)
         return CLOSE
 
     two = pair(
-        first={ListOffsetsRequest: script(lambda r: offsets(r, (0, 5)))},
-        second={ListOffsetsRequest: script(dies)},
+        first={log.ListOffsetsRequest: script(lambda r: offsets(r, (0, 5)))},
+        second={log.ListOffsetsRequest: script(dies)},
     )
-    listed = two.cluster.list_offsets({TopicPartition("orders", 1): LATEST}, Isolation.READ_UNCOMMITTED, soon())
-    assert listed[TopicPartition("orders", 1)].offset == 5
+    listed = two.cluster.list_offsets({ORDERS[1]: LATEST}, Isolation.READ_UNCOMMITTED, soon())
+    assert listed[ORDERS[1]].offset == 5
 
 
 @pytest.mark.parametrize(
     ("lead", "tp", "cause"),
     [
-        ((1, -1), TopicPartition("orders", 1), "orders-1 has no leader"),
+        ((1, -1), ORDERS[1], "orders-1 has no leader"),
         ((1, 2), TopicPartition("orders", 2), "orders-2 does not exist"),
-        ((1, 2), TopicPartition("orders", 0), "orders-0: NOT_LEADER_OR_FOLLOWER"),
+        ((1, 2), ORDERS[0], "orders-0: NOT_LEADER_OR_FOLLOWER"),
     ],
 )
 def test_offsets_without_a_response_are_an_error_at_the_deadline_with_the_cause(
-    lead: tuple[int, int], tp: TopicPartition, cause: str, broker: Start, options: Options
+    lead: tuple[int, int], tp: TopicPartition, cause: str, pair: Pair
 ) -> None:
-    two = Two(broker, options, first={ListOffsetsRequest: script(lambda r: offsets(r, (6, -1)))})
-    two.lead = lead
     clock = Clock()
-    cluster = KafkaCluster(options(two.first.port), clock=clock, sleep=clock.sleep)
+    two = pair(first={log.ListOffsetsRequest: script(lambda r: offsets(r, (6, -1)))}, clock=clock)
+    two.lead = lead
     with pytest.raises(TransportError, match=cause):
-        cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, clock.now + 0.5)
-
-
-@pytest.mark.parametrize("code", [-1, 8, 1, 140])
-def test_a_leader_that_fails_with_a_code_of_no_use_is_asked_again(code: int, pair: Pair) -> None:
-    first = {ListOffsetsRequest: script(lambda r: offsets(r, (code, -1)), lambda r: offsets(r, (0, 5)))}
-    two = pair(first=first)
-    found = two.cluster.list_offsets({ORDERS[0]: LATEST}, Isolation.READ_UNCOMMITTED, soon())
-    assert found[ORDERS[0]].offset == 5
+        two.cluster.list_offsets({tp: LATEST}, Isolation.READ_UNCOMMITTED, clock.now + 0.5)
 
 
 def test_records_without_timestamps_have_no_offset_at_a_timestamp(pair: Pair) -> None:
-    two = pair(first={ListOffsetsRequest: script(lambda r: offsets(r, (43, -1)))})
+    two = pair(first={log.ListOffsetsRequest: script(lambda r: offsets(r, (43, -1)))})
     found = two.cluster.list_offsets({ORDERS[0]: 1_000}, Isolation.READ_UNCOMMITTED, soon())
     assert found == {ORDERS[0]: ListedOffset(NO_OFFSET)}
 
@@ -365,50 +353,44 @@ def test_records_without_timestamps_have_no_offset_at_a_timestamp(pair: Pair) ->
 # -- leader epochs ----------------------------------------------------------------------------------------------------
 
 
-def epoch_ends(request: OffsetForLeaderEpochRequest, *rows: tuple[int, int, int]) -> OffsetForLeaderEpochResponse:
-    """For the partitions asked for, in their order: (error code, epoch, its end)."""
-    left = iter(rows)
-    return OffsetForLeaderEpochResponse(
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=t.topic,
-                partitions=tuple(
-                    EpochEndOffset(error_code=code, partition=p.partition, leader_epoch=epoch, end_offset=end)
-                    for p, (code, epoch, end) in zip(t.partitions, left, strict=False)
-                ),
-            )
-            for t in request.topics
+def epoch_ends(
+    request: log.OffsetForLeaderEpochRequest, code: int, epoch: int, end: int
+) -> log.OffsetForLeaderEpochResponse:
+    """The same for all partitions asked for."""
+    row = log.EpochEndOffset(error_code=code, leader_epoch=epoch, end_offset=end)
+    topics = [
+        log.OffsetForLeaderTopicResult(
+            topic=t.topic, partitions=tuple(replace(row, partition=p.partition) for p in t.partitions)
         )
-    )
+        for t in request.topics
+    ]
+    return log.OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
-def test_the_ends_of_epochs_are_asked_of_all_leaders_as_a_consumer_that_knows_the_newest_epoch(pair: Pair) -> None:
+def test_the_ends_of_epochs_are_asked_of_all_leaders(pair: Pair) -> None:
     two = pair(
-        first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, 4, 100)))},
-        second={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, -1, -1)))},
+        first={log.OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, 0, 4, 100))},
+        second={log.OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, 0, -1, -1))},
     )
     wanted = {ORDERS[0]: EpochCheck(5, 7), ORDERS[1]: EpochCheck(6, 9)}
     ends = two.cluster.epoch_ends(wanted, soon())
     assert ends == {ORDERS[0]: EpochEnd(4, 100), ORDERS[1]: EpochEnd(-1, -1)}
     assert [end.known for end in ends.values()] == [True, False]
-    (request,) = two.second.asked("OffsetForLeaderEpoch")
-    (partition,) = request.topics[0].partitions
-    assert (request.replica_id, partition.leader_epoch, partition.current_leader_epoch) == (-1, 6, 9)
 
 
 @pytest.mark.parametrize("code", [6, 74, 75])
 def test_a_moved_leader_is_looked_for_and_only_what_is_missing_is_asked_again(code: int, pair: Pair) -> None:
-    def moves(request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    def moves(request: log.OffsetForLeaderEpochRequest) -> log.OffsetForLeaderEpochResponse:
         two.lead = (1, 1)
-        return epoch_ends(request, (code, -1, -1))
+        return epoch_ends(request, code, -1, -1)
 
     two = pair(
         first={
-            OffsetForLeaderEpochRequest: script(
-                lambda r: epoch_ends(r, (0, 5, 10)), lambda r: epoch_ends(r, (0, 5, 20))
+            log.OffsetForLeaderEpochRequest: script(
+                lambda r: epoch_ends(r, 0, 5, 10), lambda r: epoch_ends(r, 0, 5, 20)
             )
         },
-        second={OffsetForLeaderEpochRequest: script(moves)},
+        second={log.OffsetForLeaderEpochRequest: script(moves)},
     )
     ends = two.cluster.epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), soon())
     assert ends == {ORDERS[0]: EpochEnd(5, 10), ORDERS[1]: EpochEnd(5, 20)}
@@ -416,20 +398,19 @@ def test_a_moved_leader_is_looked_for_and_only_what_is_missing_is_asked_again(co
     assert asked == [[0], [1]]
 
 
-def test_a_partition_without_a_leader_holds_up_no_other(broker: Start, options: Options) -> None:
-    two = Two(broker, options, first={OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, (0, 5, 10)))})
-    two.lead = (1, -1)
+def test_a_partition_without_a_leader_holds_up_no_other(pair: Pair) -> None:
     clock = Clock()
-    cluster = KafkaCluster(options(two.first.port), clock=clock, sleep=clock.sleep)
-    ends = cluster.epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), clock.now + 0.5)
+    two = pair(first={log.OffsetForLeaderEpochRequest: script(lambda r: epoch_ends(r, 0, 5, 10))}, clock=clock)
+    two.lead = (1, -1)
+    ends = two.cluster.epoch_ends(dict.fromkeys(ORDERS, EpochCheck(5, 7)), clock.now + 0.5)
     assert ends == {ORDERS[0]: EpochEnd(5, 10)}
 
 
 def test_a_broker_that_tells_epochs_to_brokers_only_cannot_tell_and_the_log_says_so_once(
     pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer = [lambda r: epoch_ends(r, (31, -1, -1))] * 2
-    two = pair(first={OffsetForLeaderEpochRequest: script(*answer)})
+    answer = [lambda r: epoch_ends(r, 31, -1, -1)] * 2
+    two = pair(first={log.OffsetForLeaderEpochRequest: script(*answer)})
     for _ in range(2):
         assert two.cluster.epoch_ends({ORDERS[0]: EpochCheck(5, 7)}, soon()) == {ORDERS[0]: EpochEnd()}
     (told,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
@@ -459,18 +440,17 @@ def test_a_coordinator_is_waited_for_in_the_old_and_in_the_new_shape(
     assert len(fake.asked("FindCoordinator")) == 2
 
 
-def test_a_group_that_may_not_be_used_is_an_error_with_its_name(broker: Start, options: Options) -> None:
+def test_a_group_that_may_not_be_used_is_an_error_with_its_name(one: One) -> None:
     refused = FindCoordinatorResponse(coordinators=(FoundCoordinator(key="g", error_code=30),))
-    fake = broker({ApiVersionsRequest: script(API_VERSIONS), FindCoordinatorRequest: script(refused)})
+    _, cluster = one({FindCoordinatorRequest: script(refused)})
     with pytest.raises(BrokerError, match="cannot find the group coordinator of group 'g': GROUP_AUTHORIZATION_FAILED"):
-        KafkaCluster(options(fake.port)).coordinator("g", soon())
+        cluster.coordinator("g", soon())
 
 
-def test_a_group_that_gets_no_coordinator_is_an_error_with_the_usual_cause(broker: Start, options: Options) -> None:
-    none = FindCoordinatorResponse(coordinators=(FoundCoordinator(key="g", error_code=15),))
-    fake = broker({ApiVersionsRequest: script(API_VERSIONS), FindCoordinatorRequest: script(none)})
+def test_a_group_that_gets_no_coordinator_is_an_error_with_the_usual_cause(one: One) -> None:
     clock = Clock()
-    cluster = KafkaCluster(options(fake.port), clock=clock, sleep=clock.sleep)
+    none = FindCoordinatorResponse(coordinators=(FoundCoordinator(key="g", error_code=15),))
+    _, cluster = one({FindCoordinatorRequest: script(none)}, clock)
     with pytest.raises(TransportError, match=r"COORDINATOR_NOT_AVAILABLE \(usually .* offsets\.topic\.repl"):
         cluster.coordinator("g", clock.now + 0.5)
 
@@ -480,9 +460,7 @@ def test_any_broker_will_do(broker: Start, options: Options) -> None:
     assert KafkaCluster(options(two.second.port)).call(MetadataRequest(topics=()), ANY, soon()).brokers
 
 
-def test_brokers_that_come_under_new_addresses_for_ever_leave_no_connection_behind(
-    broker: Start, options: Options
-) -> None:
+def test_brokers_under_ever_new_addresses_leave_no_connection_behind(broker: Start, options: Options) -> None:
     """As where a broker is given another address with each start."""
     places: list[FakeBroker] = []
 
@@ -490,7 +468,7 @@ def test_brokers_that_come_under_new_addresses_for_ever_leave_no_connection_behi
         return asked_for(metadata({1: first.port, 2: places[-1].port}, topic("orders", 1, 2)))(request)
 
     shared = {ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: now_at}
-    listing = {ListOffsetsRequest: lambda request, _: offsets(request, (0, 7))}
+    listing = {log.ListOffsetsRequest: lambda request, _: offsets(request, (0, 7))}
     first = broker({**shared, **listing})
     cluster = KafkaCluster(options(first.port))
     wanted = {TopicPartition("orders", n): LATEST for n in range(2)}
@@ -508,14 +486,7 @@ def test_brokers_that_come_under_new_addresses_for_ever_leave_no_connection_behi
     cluster.close()
 
 
-TP = TopicPartition("orders", 0)
 YET_TO_COME = 10**15
-
-
-def first_then(first: Any, then: Callable[..., Any]) -> Callable[..., Any]:
-    """Answers `first` once, then what `then` says."""
-    left = [first]
-    return lambda *asked: left.pop() if left else then(*asked)
 
 
 def of_segments(*starts: int) -> Any:
@@ -524,7 +495,7 @@ def of_segments(*starts: int) -> Any:
     The last one is the end of the log, which counts as of now.
     """
 
-    def answer(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+    def answer(request: log.ListOffsetsRequest, version: int) -> log.ListOffsetsResponse:
         assert version == 0
         topics = []
         for each in request.topics:
@@ -535,10 +506,10 @@ def of_segments(*starts: int) -> Any:
                     p.timestamp, tuple(s for s in starts[:-1] if s <= p.timestamp)
                 )
                 rows.append(
-                    ListOffsetsPartitionResponse(partition_index=p.partition_index, old_style_offsets=older[-1:])
+                    log.ListOffsetsPartitionResponse(partition_index=p.partition_index, old_style_offsets=older[-1:])
                 )
-            topics.append(ListOffsetsTopicResponse(name=each.name, partitions=tuple(rows)))
-        return ListOffsetsResponse(topics=tuple(topics))
+            topics.append(log.ListOffsetsTopicResponse(name=each.name, partitions=tuple(rows)))
+        return log.ListOffsetsResponse(topics=tuple(topics))
 
     return answer
 
@@ -549,23 +520,20 @@ def of_segments(*starts: int) -> Any:
 )
 @pytest.mark.parametrize("isolation", Isolation)
 def test_offsets_of_a_broker_that_knows_the_times_of_segments_only(
-    isolation: Isolation, at: int, offset: int, broker: Start, options: Options
+    isolation: Isolation, at: int, offset: int, old: One
 ) -> None:
     """Never beyond the first record of that time: the newest segment not written to since, else the earliest."""
-    fake = old_broker(
-        broker,
-        "0.9",
-        Metadata=lambda *_: metadata({1: fake.port}, topic("orders", 1)),
-        ListOffsets=of_segments(100, 200, 300, 350),
+    fake, cluster = old(
+        Metadata=lambda *_: metadata({1: fake.port}, topic("orders", 1)), ListOffsets=of_segments(100, 200, 300, 350)
     )
-    listed = KafkaCluster(options(fake.port)).list_offsets({TP: at}, isolation, soon())
-    assert listed == {TP: ListedOffset(offset)}
+    listed = cluster.list_offsets({ORDERS[0]: at}, isolation, soon())
+    assert listed == {ORDERS[0]: ListedOffset(offset)}
 
 
 def test_a_timestamp_that_no_record_is_as_late_as_has_no_offset(pair: Pair) -> None:
     two = pair(
-        first={ListOffsetsRequest: lambda request, _: offsets(request, (0, -1))},
-        second={ListOffsetsRequest: lambda request, _: offsets(request, (0, 20))},
+        first={log.ListOffsetsRequest: lambda request, _: offsets(request, (0, -1))},
+        second={log.ListOffsetsRequest: lambda request, _: offsets(request, (0, 20))},
     )
     tps = [TopicPartition("orders", partition) for partition in (0, 1)]
     listed = two.cluster.list_offsets(dict.fromkeys(tps, 1_000), Isolation.READ_UNCOMMITTED, soon())
@@ -595,7 +563,7 @@ def test_the_bootstrap_servers_are_tried_one_after_the_other_until_one_answers(b
     for order in itertools.permutations([hangs_up.port, mute.port, 1, answers.port]):
         before = hangs_up.connections
         cluster = KafkaCluster(options(*order, connection_setup_timeout_ms=20), clock=clock, sleep=clock.sleep)
-        assert cluster.snapshot(["orders"], clock.now + 10).leader(TP) is not None
+        assert cluster.snapshot(["orders"], clock.now + 10).leader(ORDERS[0]) is not None
         assert cluster.call(MetadataRequest(topics=()), 1, clock.now + 10).topics
         cluster.close()
         assert (hangs_up.connections > before) is (order.index(hangs_up.port) < order.index(answers.port))
@@ -619,98 +587,72 @@ def test_an_error_that_the_metadata_has_caused_refreshes_it(broker: Start, optio
         Metadata=lambda *_: metadata({1: first.port, 2: second.port}, topic("orders", leaders.pop(0))),
         ListOffsets=of_segments(0, 7),
     )
-    second = old_broker(broker, "0.8.2", ListOffsets=lambda request, _: offsets_v0(request, 6))
+    second = old_broker(broker, "0.8.2", ListOffsets=lambda request, _: refused_v0(request, 6))
     cluster = KafkaCluster(options(first.port))
     cluster.snapshot(["orders"], soon())
-    assert cluster.list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon()) == {TP: ListedOffset(7)}
+    assert cluster.list_offsets({ORDERS[0]: LATEST}, Isolation.READ_UNCOMMITTED, soon()) == {ORDERS[0]: ListedOffset(7)}
     asked = len(first.asked("Metadata"))
-    assert cluster.list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon()) == {TP: ListedOffset(7)}
+    assert cluster.list_offsets({ORDERS[0]: LATEST}, Isolation.READ_UNCOMMITTED, soon()) == {ORDERS[0]: ListedOffset(7)}
     assert len(first.asked("Metadata")) == asked
-
-
-def offsets_v0(request: ListOffsetsRequest, code: int) -> ListOffsetsResponse:
-    """The same error for all."""
-    return ListOffsetsResponse(
-        topics=tuple(
-            ListOffsetsTopicResponse(
-                name=each.name,
-                partitions=tuple(
-                    ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=code)
-                    for p in each.partitions
-                ),
-            )
-            for each in request.topics
-        )
-    )
 
 
 # -- error codes of the protocol guide of 0.8 and 0.9 ------------------------------------------------------------------
 
 
-def test_an_unknown_topic_is_absent(broker: Start, options: Options) -> None:
-    fake = old_broker(broker, "0.9", Metadata=lambda *_: metadata({1: fake.port}, topic("orders", error=3)))
-    assert KafkaCluster(options(fake.port)).snapshot(["orders"], soon()).topics == {}
+def test_an_unknown_topic_is_absent(old: One) -> None:
+    fake, cluster = old(Metadata=lambda *_: metadata({1: fake.port}, topic("orders", error=3)))
+    assert cluster.snapshot(["orders"], soon()).topics == {}
 
 
-def test_a_topic_without_leaders_yet_is_asked_for_again(broker: Start, options: Options) -> None:
-    coming = first_then(metadata({1: 9}, topic("orders", error=5)), lambda *_: metadata({1: 9}, topic("orders", 1)))
-    fake = old_broker(broker, "0.9", Metadata=coming)
-    assert KafkaCluster(options(fake.port)).snapshot(["orders"], soon()).leader(TP) is not None
+def test_a_topic_without_leaders_yet_is_asked_for_again(old: One) -> None:
+    coming = script(metadata({1: 9}, topic("orders", error=5)), metadata({1: 9}, topic("orders", 1)))
+    _, cluster = old(Metadata=coming)
+    assert cluster.snapshot(["orders"], soon()).leader(ORDERS[0]) is not None
 
 
 @pytest.mark.parametrize("code", [17, 29])
-def test_a_topic_that_cannot_be_asked_for_is_an_error_with_its_name(code: int, broker: Start, options: Options) -> None:
-    fake = old_broker(broker, "0.9", Metadata=lambda *_: metadata({1: 9}, topic("orders", error=code)))
+def test_a_topic_that_cannot_be_asked_for_is_an_error_with_its_name(code: int, old: One) -> None:
+    _, cluster = old(Metadata=lambda *_: metadata({1: 9}, topic("orders", error=code)))
     with pytest.raises(BrokerError, match=f"topic 'orders': {error_of(code).name}"):
-        KafkaCluster(options(fake.port)).snapshot(["orders"], soon())
+        cluster.snapshot(["orders"], soon())
 
 
 @pytest.mark.parametrize(("code", "leader"), [(5, NO_LEADER), (9, 1)])
-def test_a_partition_has_a_leader_whatever_its_replicas_are(
-    code: int, leader: int, broker: Start, options: Options
-) -> None:
+def test_a_partition_has_a_leader_whatever_its_replicas_are(code: int, leader: int, old: One) -> None:
     """REPLICA_NOT_AVAILABLE tells of another replica, and can be ignored; without a leader the partition waits."""
     row = MetadataResponsePartition(
         error_code=code, partition_index=0, leader_id=leader, replica_nodes=(1, 2), isr_nodes=(1,)
     )
     answer = MetadataResponseTopic(error_code=0, name="orders", partitions=(row,))
-    fake = old_broker(broker, "0.9", Metadata=lambda *_: metadata({1: 9}, answer))
-    info = KafkaCluster(options(fake.port)).snapshot(["orders"], soon()).topics["orders"].partitions[0]
+    _, cluster = old(Metadata=lambda *_: metadata({1: 9}, answer))
+    info = cluster.snapshot(["orders"], soon()).topics["orders"].partitions[0]
     assert (info.leader, info.replicas, info.in_sync) == (leader, (1, 2), (1,))
 
 
-def test_a_broker_is_its_id_host_and_port(broker: Start, options: Options) -> None:
-    fake = old_broker(broker, "0.9", Metadata=lambda *_: metadata({7: fake.port}, topic("orders", 7)))
-    leader = KafkaCluster(options(fake.port)).snapshot(["orders"], soon()).leader(TP)
-    told = MetadataResponseBroker(node_id=7, host="127.0.0.1", port=fake.port)
-    assert leader is not None
-    assert (leader.node_id, leader.host, leader.port) == (told.node_id, told.host, told.port)
+def test_a_broker_is_its_id_host_and_port(old: One) -> None:
+    fake, cluster = old(Metadata=lambda *_: metadata({7: fake.port}, topic("orders", 7)))
+    leader = cluster.snapshot(["orders"], soon()).leader(ORDERS[0])
+    assert leader == Broker(7, "127.0.0.1", fake.port)
 
 
 @pytest.mark.parametrize("code", [3, 6])
-def test_offsets_that_the_broker_lacks_are_requested_again_after_new_metadata(
-    code: int, broker: Start, options: Options
-) -> None:
+def test_offsets_that_the_broker_lacks_are_requested_again_after_new_metadata(code: int, old: One) -> None:
     answer, codes = of_segments(0, 7), [code]
-    fake = old_broker(
-        broker,
-        "0.9",
+    fake, cluster = old(
         Metadata=lambda *_: metadata({1: fake.port}, topic("orders", 1)),
-        ListOffsets=lambda request, version: offsets_v0(request, codes.pop()) if codes else answer(request, version),
+        ListOffsets=lambda request, version: refused_v0(request, codes.pop()) if codes else answer(request, version),
     )
-    listed = KafkaCluster(options(fake.port)).list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, soon())
-    assert listed == {TP: ListedOffset(7)}
+    listed = cluster.list_offsets({ORDERS[0]: LATEST}, Isolation.READ_UNCOMMITTED, soon())
+    assert listed == {ORDERS[0]: ListedOffset(7)}
 
 
-def test_an_unknown_error_is_retried_and_reported_with_the_partition(broker: Start, options: Options) -> None:
-    fake = old_broker(
-        broker,
-        "0.9",
-        Metadata=lambda *_: metadata({1: fake.port}, topic("orders", 1)),
-        ListOffsets=lambda request, _: offsets_v0(request, -1),
-    )
+def test_an_unknown_error_is_retried_and_reported_with_the_partition(old: One) -> None:
     clock = Clock()
-    cluster = KafkaCluster(options(fake.port), clock=clock, sleep=clock.sleep)
+    fake, cluster = old(
+        clock,
+        Metadata=lambda *_: metadata({1: fake.port}, topic("orders", 1)),
+        ListOffsets=lambda request, _: refused_v0(request, -1),
+    )
     with pytest.raises(TransportError, match="orders-0: UNKNOWN_SERVER_ERROR"):
-        cluster.list_offsets({TP: LATEST}, Isolation.READ_UNCOMMITTED, clock.now + 0.3)
+        cluster.list_offsets({ORDERS[0]: LATEST}, Isolation.READ_UNCOMMITTED, clock.now + 0.3)
     assert len(fake.asked("ListOffsets")) > 1

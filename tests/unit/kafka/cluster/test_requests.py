@@ -1,13 +1,17 @@
-"""Requests to leaders and their responses as values: log ends, leader epochs, metadata, samples of logs."""
+"""Requests to leaders, and responses as values: ends of logs and epochs, metadata, samples. Many brokers at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from streamgroup.advice import Requester
-from streamgroup.errors import AuthorizationError, BrokerError, ErrorCode
+from streamgroup.errors import AuthorizationError, BrokerError, ErrorCode, TransportError, UnsupportedVersionError
+from streamgroup.kafka.cluster.fanout import BrokerFanout, Pending, Unsent
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.cluster.metadata import MetadataCache, snapshot_of, wants_rebootstrap
 from streamgroup.kafka.cluster.requests import (
@@ -28,29 +32,16 @@ from streamgroup.kafka.cluster.samples import (
     sample_requests,
     without,
 )
+from streamgroup.kafka.net.poller import Event, ResponseReceived
 from streamgroup.kafka.records.batches import HEADER, HEADER_SIZE, SIZE_END
+from streamgroup.kafka.wire.messages import log
 from streamgroup.kafka.wire.messages.cluster import (
+    ApiVersionsRequest,
+    MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
-)
-from streamgroup.kafka.wire.messages.log import (
-    CONSUMER_REPLICA_ID,
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchRequest,
-    FetchResponse,
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-    ListOffsetsTopicResponse,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-    OffsetForLeaderTopicResult,
-    PartitionData,
 )
 from streamgroup.model import (
     EARLIEST,
@@ -64,11 +55,13 @@ from streamgroup.model import (
     TopicPartition,
 )
 from streamgroup.options.types import Isolation
-from tests.fakes.answers import METADATA, metadata, topic
-from tests.fakes.broker import CLOSE
+from tests.clock import Clock
+from tests.fakes.answers import API_VERSIONS, METADATA, api_versions, metadata, topic
+from tests.fakes.broker import CLOSE, SILENCE, FakeBroker, Held
 from tests.fakes.cluster import NODES
-from tests.unit.kafka.cluster.test_kafka import ORDERS, Options, Start, Two
-from tests.waiting import soon
+from tests.unit.kafka.cluster.test_kafka import ORDERS, Two
+from tests.unit.kafka.net.conftest import EVERYTHING, Options, Start, script
+from tests.waiting import TIMEOUT_S, soon, wait_until
 
 A0, A1, A2, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 2), TopicPartition("b", 0)
 SNAPSHOT = ClusterSnapshot(
@@ -90,22 +83,16 @@ def test_each_leader_gets_one_request_with_its_partitions_and_their_leader_epoch
     wanted = {B0: LATEST, A2: 1_000, A1: LATEST, A0: EARLIEST}
     requests, causes = offset_requests(wanted, SNAPSHOT, Isolation.READ_COMMITTED)
     assert causes == []
-    assert requests.keys() == {1, 2}
-    assert requests[1].topics == (
-        ListOffsetsTopic(
-            name="a",
-            partitions=(
-                ListOffsetsPartition(partition_index=0, current_leader_epoch=5, timestamp=EARLIEST),
-                ListOffsetsPartition(partition_index=2, current_leader_epoch=7, timestamp=1_000),
-            ),
-        ),
-        ListOffsetsTopic(
-            name="b", partitions=(ListOffsetsPartition(partition_index=0, current_leader_epoch=8, timestamp=LATEST),)
-        ),
-    )
-    assert [p.partition_index for t in requests[2].topics for p in t.partitions] == [1]
+    asked = {
+        node: {
+            t.name: [(p.partition_index, p.current_leader_epoch, p.timestamp) for p in t.partitions] for t in r.topics
+        }
+        for node, r in requests.items()
+    }
+    assert asked == {1: {"a": [(0, 5, EARLIEST), (2, 7, 1_000)], "b": [(0, 8, LATEST)]}, 2: {"a": [(1, 6, LATEST)]}}
+    assert len(requests[1].topics) == 2
     assert {r.isolation_level for r in requests.values()} == {Isolation.READ_COMMITTED.value}
-    assert {r.replica_id for r in requests.values()} == {CONSUMER_REPLICA_ID}
+    assert {r.replica_id for r in requests.values()} == {log.CONSUMER_REPLICA_ID}
 
 
 @pytest.mark.parametrize(
@@ -129,37 +116,37 @@ def test_a_partition_without_a_leader_to_ask_is_named_and_the_others_are_asked(t
 def test_the_end_of_an_epoch_is_asked_of_a_leader_of_the_newest_known_epoch(current: int, sent: int) -> None:
     """KIP-320: a leader of an older epoch refuses. The metadata or a listed end may have the newest epoch."""
     requests, _ = epoch_requests({A0: EpochCheck(3, current)}, SNAPSHOT)
-    row = OffsetForLeaderPartition(partition=0, current_leader_epoch=sent, leader_epoch=3)
-    assert requests[1].topics == (OffsetForLeaderTopic(topic="a", partitions=(row,)),)
-    assert requests[1].replica_id == CONSUMER_REPLICA_ID
+    row = log.OffsetForLeaderPartition(partition=0, current_leader_epoch=sent, leader_epoch=3)
+    assert requests[1].topics == (log.OffsetForLeaderTopic(topic="a", partitions=(row,)),)
+    assert requests[1].replica_id == log.CONSUMER_REPLICA_ID
 
 
 # -- ListOffsets -------------------------------------------------------------------------------------------------------
 
 
-def listed(*rows: ListOffsetsPartitionResponse) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
+def listed(*rows: log.ListOffsetsPartitionResponse) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
     found: dict[TopicPartition, ListedOffset] = {}
     causes: list[str] = []
-    topic = ListOffsetsTopicResponse(name="a", partitions=rows)
-    read_offsets(ListOffsetsResponse(topics=(topic,)), found, causes, ALICE)
+    topic = log.ListOffsetsTopicResponse(name="a", partitions=rows)
+    read_offsets(log.ListOffsetsResponse(topics=(topic,)), found, causes, ALICE)
     return found, causes
 
 
 def test_offsets_come_with_their_timestamps_and_leader_epochs() -> None:
-    row = ListOffsetsPartitionResponse(partition_index=1, offset=7, timestamp=1_000, leader_epoch=3)
+    row = log.ListOffsetsPartitionResponse(partition_index=1, offset=7, timestamp=1_000, leader_epoch=3)
     assert listed(row) == ({A1: ListedOffset(7, 1_000, 3)}, [])
 
 
 def test_a_broker_before_0_10_1_lists_segments_of_which_the_newest_counts() -> None:
-    found, _ = listed(ListOffsetsPartitionResponse(partition_index=0, old_style_offsets=(90, 50, 0)))
+    found, _ = listed(log.ListOffsetsPartitionResponse(partition_index=0, old_style_offsets=(90, 50, 0)))
     assert (found[A0].offset, found[A0].coarse) == (90, True)
-    found, _ = listed(ListOffsetsPartitionResponse(partition_index=0, offset=90))
+    found, _ = listed(log.ListOffsetsPartitionResponse(partition_index=0, offset=90))
     assert not found[A0].coarse
 
 
-@pytest.mark.parametrize("code", RETRIED)
+@pytest.mark.parametrize("code", [*RETRIED, ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.OFFSET_OUT_OF_RANGE])
 def test_an_error_that_may_pass_is_a_cause_and_the_other_partitions_are_read(code: int) -> None:
-    rows = [ListOffsetsPartitionResponse(partition_index=n, error_code=code * (n == 0), offset=7) for n in (0, 1)]
+    rows = [log.ListOffsetsPartitionResponse(partition_index=n, error_code=code * (n == 0), offset=7) for n in (0, 1)]
     found, causes = listed(*rows)
     assert found == {A1: ListedOffset(7)}
     assert [cause.startswith("a-0: ") for cause in causes] == [True]
@@ -168,11 +155,11 @@ def test_an_error_that_may_pass_is_a_cause_and_the_other_partitions_are_read(cod
 @pytest.mark.parametrize("code", FINAL)
 def test_an_error_that_no_retry_resolves_names_the_partition(code: ErrorCode) -> None:
     with pytest.raises(BrokerError, match=rf"cannot list the offsets of a-0: {code.name}"):
-        listed(ListOffsetsPartitionResponse(partition_index=0, error_code=code))
+        listed(log.ListOffsetsPartitionResponse(partition_index=0, error_code=code))
 
 
 def test_a_refusal_names_the_user_the_topic_and_the_command() -> None:
-    row = ListOffsetsPartitionResponse(partition_index=0, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    row = log.ListOffsetsPartitionResponse(partition_index=0, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(AuthorizationError, match=r"offsets of a-0.*User:alice .*Describe on topic 'a'.*kafka-acls\.sh"):
         listed(row)
 
@@ -180,18 +167,18 @@ def test_a_refusal_names_the_user_the_topic_and_the_command() -> None:
 # -- OffsetForLeaderEpoch ----------------------------------------------------------------------------------------------
 
 
-def ends(*rows: EpochEndOffset) -> tuple[dict[TopicPartition, EpochEnd], list[str]]:
+def ends(*rows: log.EpochEndOffset) -> tuple[dict[TopicPartition, EpochEnd], list[str]]:
     found: dict[TopicPartition, EpochEnd] = {}
     causes: list[str] = []
-    topic = OffsetForLeaderTopicResult(topic="a", partitions=rows)
-    read_epoch_ends(OffsetForLeaderEpochResponse(topics=(topic,)), found, causes, ALICE)
+    topic = log.OffsetForLeaderTopicResult(topic="a", partitions=rows)
+    read_epoch_ends(log.OffsetForLeaderEpochResponse(topics=(topic,)), found, causes, ALICE)
     return found, causes
 
 
 @pytest.mark.parametrize("code", [*RETRIED, ErrorCode.FENCED_LEADER_EPOCH])
 def test_an_end_that_is_not_told_yet_is_a_cause_with_the_partition(code: int) -> None:
     found, causes = ends(
-        EpochEndOffset(partition=0, error_code=code), EpochEndOffset(partition=1, leader_epoch=3, end_offset=40)
+        log.EpochEndOffset(partition=0, error_code=code), log.EpochEndOffset(partition=1, leader_epoch=3, end_offset=40)
     )
     assert found == {A1: EpochEnd(3, 40)}
     assert [cause.startswith("a-0: ") for cause in causes] == [True]
@@ -200,7 +187,7 @@ def test_an_end_that_is_not_told_yet_is_a_cause_with_the_partition(code: int) ->
 @pytest.mark.parametrize("code", [*FINAL, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
 def test_an_end_that_is_refused_for_good_is_an_error_with_the_partition(code: ErrorCode) -> None:
     with pytest.raises(BrokerError, match=rf"cannot read the end of a leader epoch of a-0: .*{code.name}"):
-        ends(EpochEndOffset(partition=0, error_code=code))
+        ends(log.EpochEndOffset(partition=0, error_code=code))
 
 
 CACHED = ClusterSnapshot({}, {name: TopicInfo(name, ()) for name in ("orders", "returns")})
@@ -248,11 +235,6 @@ def test_a_topic_that_may_not_be_described_is_an_error_with_the_user_and_the_com
     refused = metadata({1: 92}, topic("orders", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     with pytest.raises(AuthorizationError, match=r"cannot describe topic 'orders'.*User:alice.*kafka-acls\.sh"):
         snapshot_of(refused, None, ALICE)
-
-
-def test_an_invalid_topic_name_is_an_error_with_that_name() -> None:
-    with pytest.raises(BrokerError, match=r"cannot describe topic 'a/b': INVALID_TOPIC_EXCEPTION"):
-        snapshot_of(metadata({1: 92}, topic("a/b", error=ErrorCode.INVALID_TOPIC_EXCEPTION)))
 
 
 def test_only_a_request_to_rebootstrap_or_a_transient_refusal_lets_the_client_ask_again() -> None:
@@ -319,9 +301,9 @@ def batch(base: int, count: int, size: int) -> bytes:
     return header + bytes(size - HEADER_SIZE)
 
 
-def answer(records: bytes | None, error: int = 0) -> FetchResponse:
-    row = PartitionData(partition_index=0, error_code=error, high_watermark=100, records=records)
-    return FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=(row,)),))
+def answer(records: bytes | None, error: int = 0) -> log.FetchResponse:
+    row = log.PartitionData(partition_index=0, error_code=error, high_watermark=100, records=records)
+    return log.FetchResponse(responses=(log.FetchableTopicResponse(topic="t", partitions=(row,)),))
 
 
 def test_a_leader_is_asked_for_as_many_partitions_as_its_answer_has_room_for() -> None:
@@ -360,29 +342,27 @@ def test_what_was_not_asked_for_is_left_out() -> None:
 # -- samples by scripted brokers --------------------------------------------------------------------------------------
 
 
-def answering(*records: bytes) -> Callable[[FetchRequest, int], FetchResponse]:
+def fetching(*records: bytes) -> Callable[[log.FetchRequest, int], log.FetchResponse]:
     """Answers one Fetch after the other, each for the first partition that it asks for."""
     left = list(records)
 
-    def answer(request: FetchRequest, version: int) -> FetchResponse:
+    def answer(request: log.FetchRequest, version: int) -> log.FetchResponse:
         assert version <= LAST_WITH_NAMES
         asked = request.topics[0]
-        row = PartitionData(
+        row = log.PartitionData(
             partition_index=asked.partitions[0].partition, error_code=0, high_watermark=100, records=left.pop(0)
         )
-        return FetchResponse(responses=(FetchableTopicResponse(topic=asked.topic, partitions=(row,)),))
+        return log.FetchResponse(responses=(log.FetchableTopicResponse(topic=asked.topic, partitions=(row,)),))
 
     return answer
 
 
-def test_a_batch_that_is_larger_than_a_piece_is_asked_for_again_with_a_larger_one(
-    broker: Start, options: Options
-) -> None:
+def test_a_batch_that_is_larger_than_a_piece_is_asked_for_with_a_larger_one(broker: Start, options: Options) -> None:
     two = Two(
         broker,
         options,
-        first={FetchRequest: answering(b"", batch(3, 10, 90_000))},
-        second={FetchRequest: answering(batch(8, 2, 100))},
+        first={log.FetchRequest: fetching(b"", batch(3, 10, 90_000))},
+        second={log.FetchRequest: fetching(batch(8, 2, 100))},
     )
     cluster = KafkaCluster(options(two.first.port))
     assert cluster.samples({ORDERS[0]: 3, ORDERS[1]: 8}, soon()) == {
@@ -396,7 +376,231 @@ def test_a_batch_that_is_larger_than_a_piece_is_asked_for_again_with_a_larger_on
 
 
 def test_a_broker_that_hangs_up_gives_no_sample_and_no_error(broker: Start, options: Options) -> None:
-    two = Two(broker, options, first={FetchRequest: lambda request, version: CLOSE})
+    two = Two(broker, options, first={log.FetchRequest: lambda request, version: CLOSE})
     cluster = KafkaCluster(options(two.first.port))
     assert cluster.samples({ORDERS[0]: 3}, soon(0.5)) == {}
     cluster.close()
+
+
+# -- many brokers asked at once ------------------------------------------------------------
+
+ASKED = MetadataRequest(topics=())
+OTHER = EVERYTHING
+SOON = Clock().now + 20
+"""A deadline that no call reaches while the clock stands still."""
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def fanout(options: Options, clock: Clock) -> Iterator[BrokerFanout]:
+    """Waits for real sockets, on a clock that stands still."""
+    made = BrokerFanout(options(request_timeout_ms=2_000), clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def answering(broker: Start) -> Start:
+    """A broker whose answers to Metadata are these, one after the other, the last for ever."""
+    return lambda *answers: broker({ApiVersionsRequest: script(API_VERSIONS), MetadataRequest: script(*answers)})
+
+
+def address(of: FakeBroker) -> tuple[str, int]:
+    return "127.0.0.1", of.port
+
+
+def ask(fanout: BrokerFanout, *brokers: FakeBroker, request: MetadataRequest = ASKED, **others: Any) -> list[Any]:
+    """The answer of each broker, in their order."""
+    return list(fanout.call_each({address(each): request for each in brokers}, SOON, **others).values())
+
+
+NEWS = [metadata({n: 1}) for n in range(1, 5)]
+
+
+def said(answers: list[Any]) -> list[int]:
+    return [answer.brokers[0].node_id for answer in answers]
+
+
+def test_all_are_asked_at_once_and_connections_are_kept(fanout: BrokerFanout, broker: Start) -> None:
+    all_are_asked = threading.Barrier(3)
+
+    def answer_when_all_are_asked(answer: MetadataResponse) -> MetadataResponse:
+        all_are_asked.wait(TIMEOUT_S)
+        return answer
+
+    brokers = [
+        broker(
+            {
+                ApiVersionsRequest: lambda *_: API_VERSIONS,
+                MetadataRequest: lambda *_, answer=answer: answer_when_all_are_asked(answer),
+            }
+        )
+        for answer in NEWS[:3]
+    ]
+    assert said(ask(fanout, *brokers)) == [1, 2, 3]
+    assert said(ask(fanout, *brokers)) == [1, 2, 3]
+    assert [each.connections for each in brokers] == [1, 1, 1]
+
+
+def test_a_late_broker_delays_no_other_and_its_response_is_taken_by_the_next_call(
+    fanout: BrokerFanout, clock: Clock, answering: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    slow, quick = answering(Held(NEWS[0], released), NEWS[1]), answering(NEWS[2])
+    ask(fanout, quick)
+    wait = fanout._poller.wait
+
+    def wait_and_let_time_pass(timeout: float) -> list[Event]:
+        """The timeout is over when the quick broker has answered, however long that really takes."""
+        events = wait(timeout)
+        clock.now += 0.5 * any(isinstance(event, ResponseReceived) for event in events)
+        return events
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fanout._poller, "wait", wait_and_let_time_pass)
+        late, prompt = ask(fanout, slow, quick, timeout=0.5)
+    assert isinstance(late, Pending)
+    assert f"no response yet from broker 127.0.0.1:{slow.port} to Metadata after 0.5 s" in str(late)
+    assert said([prompt]) == [3]
+    released.set()
+    assert said(ask(fanout, slow, quick)) == [1, 3]
+    assert len(slow.asked("Metadata")) == 1  # not again what is on its way
+    assert said(ask(fanout, slow)) == [2]  # and an answer counts once
+
+
+def leave_pending(fanout: BrokerFanout, broker: FakeBroker) -> None:
+    """Return when the broker has read a request whose response no call has."""
+
+    def has_read() -> bool:
+        (answer,) = ask(fanout, broker, timeout=0.0)
+        assert isinstance(answer, Pending)
+        return bool(broker.asked("Metadata"))
+
+    wait_until(has_read, "the request", every=0.001)
+
+
+def test_a_late_response_is_not_taken_for_that_of_another_request(fanout: BrokerFanout, answering: Start) -> None:
+    released = threading.Event()
+    slow = answering(Held(NEWS[0], released), NEWS[1])
+    leave_pending(fanout, slow)
+    released.set()
+    assert said(ask(fanout, slow, request=OTHER)) == [2]
+    assert said(ask(fanout, slow)) == [1]
+
+
+def test_a_late_answer_of_another_era_is_not_taken(fanout: BrokerFanout, answering: Start) -> None:
+    released = threading.Event()
+    slow = answering(Held(NEWS[0], released), NEWS[1], NEWS[2])
+    leave_pending(fanout, slow)
+    released.set()
+    assert said(ask(fanout, slow, epoch=1)) == [2]
+    assert said(ask(fanout, slow, epoch=1)) == [3]
+
+
+def test_a_broker_that_never_answers_is_reset_at_its_deadline_and_called_on_a_new_connection(
+    fanout: BrokerFanout, clock: Clock, answering: Start
+) -> None:
+    silent = answering(SILENCE, NEWS[0])
+    leave_pending(fanout, silent)
+    clock.now += 1.999
+    assert isinstance(ask(fanout, silent, timeout=0.0)[0], Pending)
+    clock.now += 0.001
+    (error,) = ask(fanout, silent)
+    assert f"no response from broker 127.0.0.1:{silent.port} to Metadata in time" in str(error)
+    assert not isinstance(error, Pending)
+    assert said(ask(fanout, silent)) == [1]
+    assert silent.connections == 2
+
+
+def test_failed_connections_concern_their_brokers_alone(fanout: BrokerFanout, answering: Start, broker: Start) -> None:
+    closing, fine, gone = answering(CLOSE), answering(NEWS[0]), broker({})
+    gone.stop()
+    refused, cut, answer = ask(fanout, gone, closing, fine)
+    assert isinstance(refused, TransportError)
+    assert "refused" in str(refused)
+    assert "closed the connection" in str(cut)
+    assert said([answer]) == [1]
+
+
+def test_an_idle_connection_that_has_ended_is_made_again(fanout: BrokerFanout, answering: Start) -> None:
+    fake = answering(NEWS[0])
+    assert said(ask(fanout, fake)) == [1]
+    fake.hang_up()
+    fake.wait_for(lambda broker: broker.ends == 1)
+    assert said(ask(fanout, fake)) == [1]
+    assert fake.connections == 2
+
+
+def test_errors_that_no_reconnect_resolves_are_raised(fanout: BrokerFanout, broker: Start) -> None:
+    other = broker({ApiVersionsRequest: lambda *_: api_versions(apiversions=(0, 3))})
+    for _ in range(2):
+        with pytest.raises(UnsupportedVersionError, match="Metadata"):
+            ask(fanout, other)
+
+
+def test_a_call_without_requests_returns_at_once(fanout: BrokerFanout) -> None:
+    assert fanout.call_each({}, SOON) == {}
+
+
+# -- several requests at one broker -----------------------------------------------------------------------------------
+
+
+def test_one_broker_may_be_asked_many_things(fanout: BrokerFanout, answering: Start) -> None:
+    one, two = answering(metadata({})), answering(metadata({}))
+    requests = [(address(one), ASKED), (address(one), OTHER), (address(two), ASKED)]
+    found = fanout.call_all(requests, SOON)
+    assert list(found) == requests
+    assert not any(isinstance(answer, Exception) for answer in found.values())
+    assert len(one.asked("Metadata")) == 2
+
+
+def test_the_first_pending_request_is_blamed_for_a_closed_connection(fanout: BrokerFanout, answering: Start) -> None:
+    """The broker did not read the request behind it, which may be sent again."""
+    third = MetadataRequest(topics=(), allow_auto_topic_creation=False)
+    one = answering(metadata({}), CLOSE)
+    first, blamed, behind = fanout.call_all([(address(one), each) for each in (ASKED, OTHER, third)], SOON).values()
+    assert not isinstance(first, Exception), "what was answered before counts"
+    assert isinstance(blamed, TransportError)
+    assert not isinstance(blamed, Unsent)
+    assert isinstance(behind, Unsent)
+
+
+def test_an_unreachable_broker_fails_all_its_requests_alike(fanout: BrokerFanout) -> None:
+    found = fanout.call_all([(("127.0.0.1", 1), ASKED), (("127.0.0.1", 1), OTHER)], SOON)
+    assert all(isinstance(each, TransportError) and not isinstance(each, Unsent) for each in found.values())
+
+
+def test_a_connection_to_a_former_broker_is_closed(fanout: BrokerFanout, answering: Start) -> None:
+    stays, goes = answering(*NEWS), answering(*NEWS)
+    ask(fanout, stays, goes)
+    fanout.keep([address(stays)])
+    assert list(fanout._links) == [address(stays)]
+    assert said(ask(fanout, goes, stays)) == [2, 2], "it is asked anew, should it come back"
+
+
+def test_a_connection_that_was_idle_for_too_long_is_not_used(
+    fanout: BrokerFanout, clock: Clock, answering: Start, options: Options
+) -> None:
+    fake = answering(*NEWS)
+    assert said(ask(fanout, fake)) == [1]
+    clock.now += options().max_idle_s + 1
+    found = fanout.call_each({address(fake): ASKED}, clock.now + 20)
+    assert said(list(found.values())) == [2]
+    assert fake.connections == 2
+
+
+def test_requests_to_a_throttled_broker_are_not_overdue(fanout: BrokerFanout, clock: Clock, answering: Start) -> None:
+    fake = answering(replace(NEWS[0], throttle_time_ms=60_000), *NEWS[1:])
+    request = {address(fake): ASKED}
+    assert said(list(fanout.call_each(request, clock.now + 20).values())) == [1]
+    for left in (60.0, 30.0):
+        (answer,) = fanout.call_each(request, clock.now + 20, timeout=0.0).values()
+        assert isinstance(answer, Pending)
+        assert f"The broker throttles this client, for another {left:.1f} s" in str(answer)
+        clock.now += 30.0
+    assert said(list(fanout.call_each(request, clock.now + 20).values())) == [2]
+    assert (fake.connections, len(fake.asked("Metadata"))) == (1, 2)
