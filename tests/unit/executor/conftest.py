@@ -13,6 +13,7 @@ from streamgroup.executor.write.producer import TaskProducer
 from streamgroup.executor.write.sink_writer07 import PRODUCERS07
 from tests.fakes.broker07 import start_broker07
 from tests.fakes.scripted_cluster import ScriptedCluster
+from tests.unit.executor.leader import Lead, Leader, Options, Start
 from tests.unit.executor.producing import TOPIC, client_of, producer_options
 from tests.unit.kafka.net.conftest import broker, fresh_memory, options
 
@@ -33,6 +34,12 @@ def _fresh_process() -> Iterator[None]:
 
 
 @pytest.fixture
+def lead(broker: Start, options: Options) -> Lead:
+    """Starts a scripted leader `(*logs, **others)`."""
+    return lambda *logs, **others: Leader(broker, options, *logs, **others)
+
+
+@pytest.fixture
 def start_cluster() -> Iterator[Callable[..., ScriptedCluster]]:
     """Starts a scripted cluster `(brokers, topics, **others)`; all are stopped at the end."""
     clusters: list[ScriptedCluster] = []
@@ -47,15 +54,26 @@ def start_cluster() -> Iterator[Callable[..., ScriptedCluster]]:
 
 
 @pytest.fixture
+def cluster(start_cluster: Callable[..., ScriptedCluster]) -> ScriptedCluster:
+    """One broker, and a topic with two partitions."""
+    return start_cluster()
+
+
+@pytest.fixture
+def producer(cluster: ScriptedCluster, open_producer: Callable[..., TaskProducer]) -> TaskProducer:
+    """A producer for the records of `cluster`."""
+    return open_producer(cluster)
+
+
+@pytest.fixture
 def open_producer() -> Iterator[Callable[..., TaskProducer]]:
     """Opens a producer `(cluster, **options)`; all are closed at the end."""
     opened: list[TaskProducer] = []
 
     def make(cluster: ScriptedCluster, **others: Any) -> TaskProducer:
         clock = others.pop("clock", time.monotonic)
-        client = {name: value for name, value in others.items() if name in CLIENT_OPTIONS}
-        rest = {name: value for name, value in others.items() if name not in CLIENT_OPTIONS}
-        opened.append(TaskProducer(client_of(cluster, **client), producer_options(**rest), clock))
+        client = {name: others.pop(name) for name in CLIENT_OPTIONS & others.keys()}
+        opened.append(TaskProducer(client_of(cluster, **client), producer_options(**others), clock))
         return opened[-1]
 
     yield make

@@ -10,32 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from streamgroup.executor.read.fetcher import read
+from streamgroup.kafka.wire.messages import log as wire
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from streamgroup.kafka.wire.messages.log import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderTopicResult,
-    PartitionData,
-)
 from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, Broker, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions
 from tests.fakes.answers import API_VERSIONS, metadata, topic
-from tests.fakes.broker import FakeBroker
 from tests.fakes.old_broker import old_broker
+from tests.unit.kafka.net.conftest import Options, Start
 from tests.unit.kafka.records.encoder import Record, encode_batch
 
-Start = Callable[..., FakeBroker]
-Options = Callable[..., ClientOptions]
 TOPIC_ID = "00000000-0000-0000-0000-00000000cafe"
 OTHER_ID = "00000000-0000-0000-0000-00000000beef"
 
@@ -56,7 +39,7 @@ class Log:
     log_end: int | None = None
     """Where the leader's log ends, where that is not its high watermark."""
     last_stable: int | None = None
-    aborted: tuple[AbortedTransaction, ...] = ()
+    aborted: tuple[wire.AbortedTransaction, ...] = ()
     errors: list[int] = field(default_factory=list)
     """Error codes of the next answers."""
     silences: dict[int, int] = field(default_factory=dict)
@@ -84,13 +67,13 @@ class Log:
         first = struct.unpack_from(">i", left, 8)[0] + 12
         return left[: max(first, most) if self.whole_first else most]
 
-    def answer(self, index: int, offset: int, most: int) -> PartitionData:
+    def answer(self, index: int, offset: int, most: int) -> wire.PartitionData:
         code = self.errors.pop(0) if self.errors else 0
         if not code and not self.start <= offset <= self.end:
             code = 1
         if code:
-            return PartitionData(partition_index=index, error_code=code, high_watermark=-1, records=b"")
-        return PartitionData(
+            return wire.PartitionData(partition_index=index, error_code=code, high_watermark=-1, records=b"")
+        return wire.PartitionData(
             partition_index=index,
             high_watermark=self.end,
             last_stable_offset=self.end if self.last_stable is None else self.last_stable,
@@ -102,8 +85,9 @@ class Log:
 class Leader:
     """A broker, id 1, that leads all partitions of `orders`, unless `lead_by` says otherwise."""
 
-    def __init__(self, start: Callable[..., FakeBroker], *logs: Log, node: int = 1, release: str = "") -> None:
+    def __init__(self, start: Start, options: Options, *logs: Log, node: int = 1, release: str = "") -> None:
         """With `release` (`0.9`) it is a broker of that release."""
+        self.options = options
         self.logs = logs
         self.node = node
         self.lead_by: list[int] = [node] * len(logs)
@@ -132,11 +116,20 @@ class Leader:
             handlers["OffsetForLeaderEpoch"] = self._epoch_ends
             apis = {
                 api.NAME: api
-                for api in (MetadataRequest, FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest)
+                for api in (
+                    MetadataRequest,
+                    wire.FetchRequest,
+                    wire.ListOffsetsRequest,
+                    wire.OffsetForLeaderEpochRequest,
+                )
             }
             known = {apis[name]: handler for name, handler in handlers.items()}
             self.broker = start({ApiVersionsRequest: lambda *_: API_VERSIONS, **known})
         self.peers[node] = self.broker.port
+
+    def client(self, **others: Any) -> ClientOptions:
+        """Return options of a client with short waits."""
+        return self.options(self.broker.port, **others)
 
     def fetches(self) -> list[list[tuple[int, int]]]:
         """The (partition, offset) pairs of all Fetch requests so far."""
@@ -154,7 +147,7 @@ class Leader:
         facts: dict[str, Any] = {"topic_id": self.topic_id, "epoch": self.epoch, "replicas": tuple(self.peers)}
         return metadata(self.peers, topic("orders", *self.lead_by, **facts))
 
-    def _fetch(self, request: FetchRequest, version: int) -> Any:
+    def _fetch(self, request: wire.FetchRequest, version: int) -> Any:
         if self.instead:
             return self.instead.pop(0)
         topics = []
@@ -165,47 +158,45 @@ class Leader:
                 row = self._row(request, p, min(left, p.partition_max_bytes))
                 left -= len(row.records or b"")
                 rows.append(row)
-            topics.append(FetchableTopicResponse(topic=each.topic, topic_id=each.topic_id, partitions=tuple(rows)))
-        return FetchResponse(throttle_time_ms=self.throttle, responses=tuple(topics))
+            topics.append(wire.FetchableTopicResponse(topic=each.topic, topic_id=each.topic_id, partitions=tuple(rows)))
+        return wire.FetchResponse(throttle_time_ms=self.throttle, responses=tuple(topics))
 
-    def _row(self, request: FetchRequest, asked: FetchPartition, most: int) -> PartitionData:
+    def _row(self, request: wire.FetchRequest, asked: wire.FetchPartition, most: int) -> wire.PartitionData:
         log, index, offset = self.logs[asked.partition], asked.partition, asked.fetch_offset
         redirects = self.follower is not None and (request.rack_id or self.ignores_racks)
         if redirects and not log.errors and log.start <= offset <= log.end:
-            return PartitionData(
-                partition_index=index,
-                high_watermark=log.end,
-                last_stable_offset=log.end,
-                preferred_read_replica=self.follower,
-                records=b"",
-            )
+            return replace(log.answer(index, offset, most), preferred_read_replica=self.follower, records=b"")
         return log.answer(index, offset, most)
 
-    def _list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+    def _list_offsets(self, request: wire.ListOffsetsRequest, version: int) -> wire.ListOffsetsResponse:
         (asked,) = request.topics
         rows = tuple(
             self._listed(p.partition_index, self.logs[p.partition_index].at(p.timestamp), version)
             for p in asked.partitions
         )
-        return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name=asked.name, partitions=rows),))
+        return wire.ListOffsetsResponse(topics=(wire.ListOffsetsTopicResponse(name=asked.name, partitions=rows),))
 
-    def _epoch_ends(self, request: OffsetForLeaderEpochRequest, version: int) -> OffsetForLeaderEpochResponse:
+    def _epoch_ends(self, request: wire.OffsetForLeaderEpochRequest, version: int) -> wire.OffsetForLeaderEpochResponse:
         """The current epoch ends where the log does."""
         (asked,) = request.topics
         rows = []
         for p in asked.partitions:
             log = self.logs[p.partition]
             end = log.end if log.log_end is None else log.log_end
-            rows.append(EpochEndOffset(partition=p.partition, leader_epoch=p.leader_epoch, end_offset=end))
-        return OffsetForLeaderEpochResponse(
-            topics=(OffsetForLeaderTopicResult(topic=asked.topic, partitions=tuple(rows)),)
+            rows.append(wire.EpochEndOffset(partition=p.partition, leader_epoch=p.leader_epoch, end_offset=end))
+        return wire.OffsetForLeaderEpochResponse(
+            topics=(wire.OffsetForLeaderTopicResult(topic=asked.topic, partitions=tuple(rows)),)
         )
 
     @staticmethod
-    def _listed(index: int, offset: int, version: int) -> ListOffsetsPartitionResponse:
+    def _listed(index: int, offset: int, version: int) -> wire.ListOffsetsPartitionResponse:
         if version == 0:
-            return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=(offset,))
-        return ListOffsetsPartitionResponse(partition_index=index, offset=offset)
+            return wire.ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=(offset,))
+        return wire.ListOffsetsPartitionResponse(partition_index=index, offset=offset)
+
+
+Lead = Callable[..., Leader]
+"""The fixture `lead`, which starts a leader of these logs."""
 
 
 def _next_offset(data: bytes) -> int:
@@ -234,8 +225,8 @@ PATIENT = replace(QUICK, poll_timeout_ms=10_000)
 class Reading:
     """Reads with the options of a test."""
 
-    def __init__(self, options: Options, leader: Leader, fetch: FetchOptions = PATIENT, **client: Any) -> None:
-        self.client = options(leader.broker.port, **client)
+    def __init__(self, leader: Leader, fetch: FetchOptions = PATIENT, **client: Any) -> None:
+        self.client = leader.client(**client)
         self.fetch = fetch
 
     def batches(self, *ranges: FetchRange, **others: Any) -> list[pa.RecordBatch]:
@@ -254,5 +245,5 @@ def damaged(sound: bytes) -> bytes:
     return bytes(flipped)
 
 
-def with_a_damaged_batch(broker: Start) -> Leader:
-    return Leader(broker, Log([batch(0, 10), damaged(batch(10, 10)), batch(20, 10)]))
+def with_a_damaged_batch(lead: Lead) -> Leader:
+    return lead(Log([batch(0, 10), damaged(batch(10, 10)), batch(20, 10)]))

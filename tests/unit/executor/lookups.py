@@ -59,9 +59,7 @@ class ScriptedLookup(LogLookup):
 
     def last_look(self, cursor: Cursor, waited_s: float) -> Loss | str:
         self.asked.append(("last_look", cursor.tp.partition, waited_s))
-        if isinstance(self.last, StreamGroupError):
-            raise self.last
-        return self.last
+        return _answer(self.last)
 
     def _found(self, cursors: Sequence[Cursor]) -> Iterator[Loss]:
         for each in cursors:

@@ -50,6 +50,9 @@ def producer_options(**others: Any) -> ProducerOptions:
     return ProducerOptions(**{"delivery_timeout_ms": 60_000, "max_block_ms": 30_000, "linger_ms": 0, **others})
 
 
+HEADERS = pa.array([[{"key": "h", "value": b"1"}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+
+
 def columns(values: list[bytes | None], keys: list[bytes | None] | None = None) -> RecordColumns:
     key = None if keys is None else pa.array(keys, pa.binary())
     return RecordColumns(key, pa.array(values, pa.binary()), np.arange(len(values), dtype=np.int64))

@@ -23,7 +23,7 @@ from tests.fakes.answers import API_VERSIONS, METADATA
 from tests.fakes.broker import FakeBroker
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import TOPIC, client_of, placed, producer_options, write
-from tests.waiting import TIMEOUT_S, soon, wait_until
+from tests.waiting import TIMEOUT_S, soon
 
 MAX_IDLE_S = 180.0
 
@@ -147,8 +147,7 @@ def pool(clock: Clock) -> Pool:
     return ProducerPool(lambda key: TaskProducer(*key), clock)
 
 
-def test_two_tasks_in_a_row_use_one_connection_and_one_producer_id(start_cluster: Start, pool: Pool) -> None:
-    cluster = start_cluster()
+def test_two_tasks_in_a_row_use_one_connection_and_one_producer_id(cluster: ScriptedCluster, pool: Pool) -> None:
     for value in (b"a", b"b"):
         with pool.lend((client_of(cluster), producer_options())) as producer:
             write(producer, placed(value))
@@ -160,15 +159,12 @@ def test_two_tasks_in_a_row_use_one_connection_and_one_producer_id(start_cluster
     assert len(cluster.brokers[0].asked("Metadata")) == 1
 
 
-def test_a_producer_that_failed_is_closed_and_not_lent_again(start_cluster: Start, pool: Pool) -> None:
-    cluster = start_cluster()
+def test_a_producer_that_failed_is_closed_and_not_lent_again(cluster: ScriptedCluster, pool: Pool) -> None:
     cluster.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     options = client_of(cluster), producer_options()
     with pytest.raises(ProduceError), pool.lend(options) as failed:
         write(failed, placed(b"a"))
-    wait_until(
-        lambda: cluster.brokers[0].ends + cluster.brokers[0].resets == 1, "the connection is closed", every=0.002
-    )
+    cluster.brokers[0].wait_for(lambda broker: broker.ends + broker.resets == 1)
     with pool.lend(options) as producer:
         assert producer is not failed
         write(producer, placed(b"b"))
@@ -192,8 +188,7 @@ def test_at_most_so_many_producers_are_kept(clock: Clock) -> None:
     assert [each.closed for each in made.values()] == [1] + [0] * MAX_KEPT_PRODUCERS
 
 
-def test_a_producer_is_closed_with_what_a_task_left_unacknowledged(start_cluster: Start, pool: Pool) -> None:
-    cluster = start_cluster()
+def test_a_producer_is_closed_with_what_a_task_left_unacknowledged(cluster: ScriptedCluster, pool: Pool) -> None:
     options = client_of(cluster), producer_options(linger_ms=2_000)
     with pool.lend(options) as left:
         left.append([placed(b"a")])
@@ -203,17 +198,14 @@ def test_a_producer_is_closed_with_what_a_task_left_unacknowledged(start_cluster
     pool.clear()
 
 
-def test_a_producer_that_was_idle_for_too_long_is_closed(start_cluster: Start, pool: Pool, clock: Clock) -> None:
-    cluster = start_cluster()
+def test_a_producer_that_was_idle_for_too_long_is_closed(cluster: ScriptedCluster, pool: Pool, clock: Clock) -> None:
     options = client_of(cluster), producer_options()
     with pool.lend(options) as old:
         write(old, placed(b"a"))
     clock.now += options[0].max_idle_s + 1
     with pool.lend(options) as producer:
         assert producer is not old
-    wait_until(
-        lambda: cluster.brokers[0].ends + cluster.brokers[0].resets == 1, "the connection is closed", every=0.002
-    )
+    cluster.brokers[0].wait_for(lambda broker: broker.ends + broker.resets == 1)
     pool.clear()
 
 
@@ -263,9 +255,7 @@ def test_a_connection_that_has_something_to_read_is_not_lent(connection_pool: Po
     assert connection_pool.broker.connections == 2
 
 
-def test_a_connection_that_was_idle_for_longer_than_the_option_says_is_closed(
-    connection_pool: PoolOfOneBroker, options: Options
-) -> None:
+def test_a_connection_that_was_idle_for_too_long_is_closed(connection_pool: PoolOfOneBroker, options: Options) -> None:
     client = options(connection_pool.broker.port, connections_max_idle_ms=5_000)
     connection = connection_pool.borrow(client)
     connection_pool.give_back(connection)

@@ -17,11 +17,10 @@ from streamgroup.model import FetchRange
 from streamgroup.options.types import FetchOptions, Isolation
 from tests.unit.executor.leader import (
     PATIENT,
+    Lead,
     Leader,
     Log,
-    Options,
     Reading,
-    Start,
     batch,
     damaged,
     of_old,
@@ -44,11 +43,11 @@ def damaged_rows(reading: Reading, *ranges: FetchRange) -> tuple[list[int], list
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 @pytest.mark.parametrize("at_once", [True, False], ids=["one answer", "an answer each"])
 def test_a_damaged_batch_is_a_row_with_its_bytes_where_that_is_asked_for(
-    broker: Start, options: Options, prefetch: int, at_once: bool, caplog: pytest.LogCaptureFixture
+    lead: Lead, prefetch: int, at_once: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    leader = with_a_damaged_batch(broker)
+    leader = with_a_damaged_batch(lead)
     fetch = replace(WITH_DAMAGE, prefetch=prefetch, max_partition_bytes=1 << 20 if at_once else 1)
-    offsets, (row,) = damaged_rows(Reading(options, leader, fetch), planned(leader, 0, 30))
+    offsets, (row,) = damaged_rows(Reading(leader, fetch), planned(leader, 0, 30))
     assert offsets == [*range(10), *range(20, 30)]
     assert row["damage"].startswith("the record batch at offset 10: its CRC-32C is 0x")
     assert row["damage"].endswith("the bytes are damaged; the next batch begins at offset 20")
@@ -68,12 +67,12 @@ def test_a_damaged_batch_is_a_row_with_its_bytes_where_that_is_asked_for(
 
 @pytest.mark.parametrize("fetch", [PATIENT, WITH_DAMAGE], ids=["by default", "set aside"])
 def test_a_record_with_a_timestamp_in_nanoseconds_is_the_only_one_set_aside(
-    broker: Start, options: Options, fetch: FetchOptions, caplog: pytest.LogCaptureFixture
+    lead: Lead, fetch: FetchOptions, caplog: pytest.LogCaptureFixture
 ) -> None:
     stamps = [5, NANOSECONDS, 6, NANOSECONDS + 1]
     records = [Record(10 + n, stamp, b"k%d" % n, b"v%d" % n) for n, stamp in enumerate(stamps)]
-    leader = Leader(broker, Log([batch(0, 10), encode_batch(records), batch(14, 6)]))
-    rows = [row for each in Reading(options, leader, fetch).batches(planned(leader, 0, 20)) for row in each.to_pylist()]
+    leader = lead(Log([batch(0, 10), encode_batch(records), batch(14, 6)]))
+    rows = [row for each in Reading(leader, fetch).batches(planned(leader, 0, 20)) for row in each.to_pylist()]
     assert [row["offset"] for row in rows] == [*range(20)]
     assert [(row["key"], row["value"]) for row in rows[10:14]] == [(b"k%d" % n, b"v%d" % n) for n in range(4)]
     assert [row["offset"] for row in rows if row["timestamp"] is None] == [11, 13]
@@ -97,30 +96,30 @@ class DamagedOnce(Log):
         return damaged(found) if self.answers == 1 else found
 
 
-def test_a_batch_that_was_damaged_on_its_way_is_fetched_again(broker: Start, options: Options) -> None:
-    leader = Leader(broker, DamagedOnce([batch(0, 10), batch(10, 10)]))
-    offsets, rows = damaged_rows(Reading(options, leader, WITH_DAMAGE), planned(leader, 0, 20))
+def test_a_batch_that_was_damaged_on_its_way_is_fetched_again(lead: Lead) -> None:
+    leader = lead(DamagedOnce([batch(0, 10), batch(10, 10)]))
+    offsets, rows = damaged_rows(Reading(leader, WITH_DAMAGE), planned(leader, 0, 20))
     assert (offsets, rows) == ([*range(20)], [])
     assert leader.fetches() == [[(0, 0)], [(0, 0)]]
 
 
-def test_damaged_batches_side_by_side_and_at_the_ends_of_a_range(broker: Start, options: Options) -> None:
+def test_damaged_batches_side_by_side_and_at_the_ends_of_a_range(lead: Lead) -> None:
     log = [batch(0, 5), damaged(batch(5, 5)), damaged(batch(10, 5)), batch(15, 5), damaged(batch(20, 5))]
-    leader = Leader(broker, Log(log))
+    leader = lead(Log(log))
     for start, until, whole, places in (
         (0, 25, [*range(5), *range(15, 20)], [5, 10, 20]),
         (7, 17, [15, 16], [5, 10]),
         (20, 22, [], [20]),
         (22, 25, [], [20]),
     ):
-        offsets, rows = damaged_rows(Reading(options, leader, WITH_DAMAGE), planned(leader, start, until))
+        offsets, rows = damaged_rows(Reading(leader, WITH_DAMAGE), planned(leader, start, until))
         assert (offsets, [row["offset"] for row in rows]) == (whole, places)
 
 
-def test_other_partitions_lose_and_repeat_nothing_beside_a_damaged_batch(broker: Start, options: Options) -> None:
+def test_other_partitions_lose_and_repeat_nothing_beside_a_damaged_batch(lead: Lead) -> None:
     log = [batch(0, 10), damaged(batch(10, 10)), batch(20, 10)]
-    leader = Leader(broker, Log(log), Log([batch(i, 10) for i in range(0, 200, 10)]))
-    reading = Reading(options, leader, replace(WITH_DAMAGE, prefetch=2, max_partition_bytes=200))
+    leader = lead(Log(log), Log([batch(i, 10) for i in range(0, 200, 10)]))
+    reading = Reading(leader, replace(WITH_DAMAGE, prefetch=2, max_partition_bytes=200))
     offsets, rows = damaged_rows(reading, planned(leader, 0, 30), planned(leader, 0, 200, partition=1))
     assert sorted(offsets) == sorted([*range(10), *range(20, 30), *range(200)])
     assert len(rows) == 1
@@ -131,50 +130,43 @@ COMPACTED = damaged(encode_batch([Record(10, 0, None, b"x")], base_offset=10, la
 
 @pytest.mark.parametrize(
     ("log", "fetch"),
-    [
-        ([batch(0, 10), COMPACTED], WITH_DAMAGE),
-        ([batch(0, 10), COMPACTED, damaged(batch(20, 10))], WITH_DAMAGE),
-    ],
+    [([batch(0, 10), COMPACTED], WITH_DAMAGE), ([batch(0, 10), COMPACTED, damaged(batch(20, 10))], WITH_DAMAGE)],
     ids=["nothing follows", "a damaged one follows"],
 )
-def test_a_damaged_batch_whose_end_is_not_certain_is_an_error(
-    broker: Start, options: Options, log: list[bytes], fetch: FetchOptions
-) -> None:
-    leader = Leader(broker, Log(log))
+def test_a_damaged_batch_without_a_certain_end_is_an_error(lead: Lead, log: list[bytes], fetch: FetchOptions) -> None:
+    leader = lead(Log(log))
     with pytest.raises(ChecksumMismatch, match="the record batch at offset 10"):
-        Reading(options, leader, fetch).offsets(planned(leader, 0, 30))
+        Reading(leader, fetch).offsets(planned(leader, 0, 30))
 
 
-def test_a_damaged_batch_of_compacted_records_ends_where_a_sound_one_begins(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10), COMPACTED, batch(25, 5)]))
-    offsets, (row,) = damaged_rows(Reading(options, leader, WITH_DAMAGE), planned(leader, 0, 30))
+def test_a_damaged_batch_of_compacted_records_ends_where_a_sound_one_begins(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10), COMPACTED, batch(25, 5)]))
+    offsets, (row,) = damaged_rows(Reading(leader, WITH_DAMAGE), planned(leader, 0, 30))
     assert (offsets, row["offset"]) == ([*range(10), *range(25, 30)], 10)
     assert row["damage"].endswith("begins at offset 25")
 
 
 @pytest.mark.parametrize("bit", range(6))
-def test_nothing_is_read_where_a_damaged_size_says_that_the_next_batch_begins(
-    broker: Start, options: Options, bit: int
-) -> None:
+def test_nothing_is_read_where_a_damaged_size_says_that_the_next_batch_begins(lead: Lead, bit: int) -> None:
     """The bytes there may look like a batch behind the range, so that nothing seems to be left."""
     bad = bytearray(batch(5, 5))
     bad[11] ^= 1 << bit
-    leader = Leader(broker, Log([batch(0, 5), bytes(bad), *(batch(start, 5) for start in range(10, 40, 5))]))
-    offsets, (row,) = damaged_rows(Reading(options, leader, WITH_DAMAGE), planned(leader, 0, 40))
+    leader = lead(Log([batch(0, 5), bytes(bad), *(batch(start, 5) for start in range(10, 40, 5))]))
+    offsets, (row,) = damaged_rows(Reading(leader, WITH_DAMAGE), planned(leader, 0, 40))
     assert (offsets, row["offset"]) == ([*range(5), *range(10, 40)], 5)
 
 
-def test_beside_aborted_transactions_a_damaged_batch_is_an_error(broker: Start, options: Options) -> None:
+def test_beside_aborted_transactions_a_damaged_batch_is_an_error(lead: Lead) -> None:
     """It may be the end of the transaction: without it later records of its producer would be hidden."""
     sent = [Record(0, 0, None, b"x")]
     marker = damaged(end_marker(1, producer_id=9, kind=ABORT))
     aborted = encode_batch(sent, producer_id=9, transactional=True)
     later = encode_batch([Record(2, 0, None, b"y")], producer_id=9, transactional=True)
-    leader = Leader(broker, Log([aborted, marker, later], aborted=(AbortedTransaction(producer_id=9, first_offset=0),)))
-    reading = Reading(options, leader, replace(WITH_DAMAGE, isolation=Isolation.READ_COMMITTED))
+    leader = lead(Log([aborted, marker, later], aborted=(AbortedTransaction(producer_id=9, first_offset=0),)))
+    reading = Reading(leader, replace(WITH_DAMAGE, isolation=Isolation.READ_COMMITTED))
     with pytest.raises(ChecksumMismatch, match="the record batch at offset 1"):
         reading.offsets(planned(leader, 0, 3))
-    offsets, rows = damaged_rows(Reading(options, leader, WITH_DAMAGE), planned(leader, 0, 3))
+    offsets, rows = damaged_rows(Reading(leader, WITH_DAMAGE), planned(leader, 0, 3))
     assert (offsets, [row["offset"] for row in rows]) == ([0, 2], [1])
 
 
@@ -188,7 +180,7 @@ class ByTrueOffsets(Log):
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_each_record_is_a_row_or_within_a_row_unless_the_read_fails(broker: Start, options: Options, seed: int) -> None:
+def test_each_record_is_a_row_or_within_a_row_unless_the_read_fails(lead: Lead, seed: int) -> None:
     """Bits are flipped behind the magic, in the fields that tell the length of a batch, too, and in its size."""
     chance = Random(seed)
     sound, start = [], 0
@@ -206,10 +198,10 @@ def test_each_record_is_a_row_or_within_a_row_unless_the_read_fails(broker: Star
             + [chance.randrange(17, 61), chance.randrange(23, 27), chance.randrange(8, 12)]
         )
         place[at] ^= 1 << chance.randrange(8)
-    leader = Leader(broker, ByTrueOffsets([bytes(data) for data in log], high_watermark=start))
+    leader = lead(ByTrueOffsets([bytes(data) for data in log], high_watermark=start))
     fetch = replace(WITH_DAMAGE, max_partition_bytes=chance.choice([1, 200, 1 << 20]), prefetch=chance.randrange(3))
     try:
-        offsets, rows = damaged_rows(Reading(options, leader, fetch), planned(leader, 0, start))
+        offsets, rows = damaged_rows(Reading(leader, fetch), planned(leader, 0, start))
     except (DecodeError, TransportError):
         return
     whole = {data for _, data in sound}
@@ -259,17 +251,17 @@ class OldLog(Log):
         return b"".join(piece.data for piece in self.pieces if piece.offsets[-1] >= offset)[:most]
 
 
-def reading(broker: Start, options: Options, pieces: list[Piece], most: int = 1 << 20) -> tuple[Reading, Leader]:
-    leader = Leader(broker, OldLog(pieces=pieces), release="0.9")
-    return Reading(options, leader, replace(WITH_DAMAGE, include_headers=False, max_partition_bytes=most)), leader
+def reading(lead: Lead, pieces: list[Piece], most: int = 1 << 20) -> tuple[Reading, Leader]:
+    leader = lead(OldLog(pieces=pieces), release="0.9")
+    return Reading(leader, replace(WITH_DAMAGE, include_headers=False, max_partition_bytes=most)), leader
 
 
 @MAGICS
 @pytest.mark.parametrize("most", [1 << 20, 40], ids=["one answer", "an answer each"])
-def test_a_damaged_message_is_a_row_with_its_bytes(broker: Start, options: Options, magic: int, most: int) -> None:
+def test_a_damaged_message_is_a_row_with_its_bytes(lead: Lead, magic: int, most: int) -> None:
     pieces = [plain(offset, magic) for offset in range(5)]
     pieces[2] = pieces[2].damaged()
-    read, leader = reading(broker, options, pieces, most)
+    read, leader = reading(lead, pieces, most)
     offsets, (row,) = damaged_rows(read, of_old(leader, 0, 5))
     assert offsets == [0, 1, 3, 4]
     assert (row["offset"], row["value"], row["timestamp"]) == (2, pieces[2].data, None)
@@ -280,9 +272,9 @@ def test_a_damaged_message_is_a_row_with_its_bytes(broker: Start, options: Optio
 
 @MAGICS
 @pytest.mark.parametrize("behind", [wrapped([20, 21]), plain(20)], ids=["compressed", "uncompressed"])
-def test_a_damaged_compressed_message_is_a_row(broker: Start, options: Options, magic: int, behind: Piece) -> None:
+def test_a_damaged_compressed_message_is_a_row(lead: Lead, magic: int, behind: Piece) -> None:
     bad = wrapped(range(10, 20), magic).damaged()
-    read, leader = reading(broker, options, [wrapped(range(10), magic), bad, behind])
+    read, leader = reading(lead, [wrapped(range(10), magic), bad, behind])
     end = behind.offsets[-1] + 1
     offsets, (row,) = damaged_rows(read, of_old(leader, 0, end))
     assert offsets == [*range(10), *range(20, end)]
@@ -291,16 +283,16 @@ def test_a_damaged_compressed_message_is_a_row(broker: Start, options: Options, 
     assert row["damage"].endswith("the next message begins at offset 20")
 
 
-def test_a_damaged_message_of_a_compacted_log_ends_where_a_sound_one_begins(broker: Start, options: Options) -> None:
+def test_a_damaged_message_of_a_compacted_log_ends_where_a_sound_one_begins(lead: Lead) -> None:
     for behind in (plain(9), wrapped([9, 12], 0), wrapped([9, 12], 1)):
-        read, leader = reading(broker, options, [plain(0), plain(5).damaged(), behind])
+        read, leader = reading(lead, [plain(0), plain(5).damaged(), behind])
         offsets, (row,) = damaged_rows(read, of_old(leader, 0, behind.offsets[-1] + 1))
         assert offsets == [0, *behind.offsets]
         assert (row["offset"], row["damage"].rsplit(" ", 1)[1]) == (5, "9")
 
 
-def test_the_last_message_is_set_aside_where_its_offset_is_the_expected_one(broker: Start, options: Options) -> None:
-    read, leader = reading(broker, options, [plain(0), plain(1), plain(2).damaged()])
+def test_the_last_message_is_set_aside_where_its_offset_is_the_expected_one(lead: Lead) -> None:
+    read, leader = reading(lead, [plain(0), plain(1), plain(2).damaged()])
     offsets, (row,) = damaged_rows(read, of_old(leader, 0, 3))
     assert (offsets, row["offset"]) == ([0, 1], 2)
 
@@ -314,18 +306,14 @@ def test_the_last_message_is_set_aside_where_its_offset_is_the_expected_one(brok
     ],
     ids=["behind a gap, at the end", "compressed, at the end", "a damaged one follows"],
 )
-def test_a_damaged_message_whose_end_is_not_certain_is_an_error(
-    broker: Start, options: Options, pieces: list[Piece]
-) -> None:
-    read, leader = reading(broker, options, pieces)
+def test_a_damaged_message_whose_end_is_not_certain_is_an_error(lead: Lead, pieces: list[Piece]) -> None:
+    read, leader = reading(lead, pieces)
     with pytest.raises(ChecksumMismatch):
         read.offsets(of_old(leader, 0, pieces[-1].offsets[-1] + 1))
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_each_old_message_is_a_row_or_within_a_row_unless_the_read_fails(
-    broker: Start, options: Options, seed: int
-) -> None:
+def test_each_old_message_is_a_row_or_within_a_row_unless_the_read_fails(lead: Lead, seed: int) -> None:
     """Bits are flipped anywhere but in the magic, and in offsets: where one is alone wrong, nothing shows it."""
     chance = Random(seed)
     pieces: list[Piece] = []
@@ -343,7 +331,7 @@ def test_each_old_message_is_a_row_or_within_a_row_unless_the_read_fails(
         at = chance.choice([chance.randrange(17, len(data))] * 6 + [chance.randrange(12, 16), chance.randrange(8, 12)])
         data[at] ^= 1 << chance.randrange(8)
         pieces[number] = replace(pieces[number], data=bytes(data))
-    read, leader = reading(broker, options, pieces, chance.choice([200, 1 << 20]))
+    read, leader = reading(lead, pieces, chance.choice([200, 1 << 20]))
     try:
         offsets, rows = damaged_rows(read, of_old(leader, 0, pieces[-1].offsets[-1] + 1))
     except (DecodeError, TransportError):

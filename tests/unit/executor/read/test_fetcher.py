@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import subprocess
 import sys
@@ -33,11 +32,10 @@ from tests.unit.executor.leader import (
     PATIENT,
     QUICK,
     TOPIC_ID,
-    Leader,
+    Lead,
     Log,
     Options,
     Reading,
-    Start,
     batch,
     planned,
     with_a_damaged_batch,
@@ -47,9 +45,9 @@ from tests.unit.executor.producing import SkippingClock
 from tests.unit.kafka.records.encoder import ABORT, COMMIT, Record, encode_batch, end_marker
 
 
-def test_a_range_is_delivered_whole_and_nothing_else(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10), batch(10, 10), batch(20, 10)]))
-    batches = Reading(options, leader).batches(planned(leader, 5, 25))
+def test_a_range_is_delivered_whole_and_nothing_else(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10), batch(10, 10), batch(20, 10)]))
+    batches = Reading(leader).batches(planned(leader, 5, 25))
     assert [each["value"].to_pylist() for each in batches] == [[b"%d" % i for i in range(5, 25)]]
     assert batches[0].schema == SCHEMA
     assert set(batches[0]["topic"].to_pylist()) == {"orders"}
@@ -60,10 +58,10 @@ def test_an_empty_range_asks_nobody(options: Options) -> None:
     assert list(read(FetchTask((planned(None, 7, 7),)), options(), PATIENT)) == []
 
 
-def test_the_request_carries_what_the_plan_says(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10)]))
+def test_the_request_carries_what_the_plan_says(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10)]))
     fetch = FetchOptions(isolation=Isolation.READ_COMMITTED, max_wait_ms=77, min_bytes=5, max_partition_bytes=99_000)
-    Reading(options, leader, fetch).offsets(planned(leader, 3, 10))
+    Reading(leader, fetch).offsets(planned(leader, 3, 10))
     (request,) = leader.broker.asked("Fetch")
     assert (request.max_wait_ms, request.min_bytes, request.isolation_level) == (77, 5, 1)
     assert (request.max_bytes, request.session_id, request.session_epoch) == (99_000, 0, -1)
@@ -75,52 +73,50 @@ def test_the_request_carries_what_the_plan_says(broker: Start, options: Options)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 2, 5])
-def test_any_prefetch_gives_the_same_records(prefetch: int, broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(i, 10) for i in range(0, 200, 10)]))
+def test_any_prefetch_gives_the_same_records(prefetch: int, lead: Lead) -> None:
+    leader = lead(Log([batch(i, 10) for i in range(0, 200, 10)]))
     fetch = FetchOptions(max_partition_bytes=1, prefetch=prefetch)
-    assert Reading(options, leader, fetch).offsets(planned(leader, 0, 200)) == list(range(200))
+    assert Reading(leader, fetch).offsets(planned(leader, 0, 200)) == list(range(200))
     assert leader.fetches() == [[(0, offset)] for offset in range(0, 200, 10)]
 
 
-def test_the_next_fetch_is_asked_before_this_one_is_decoded(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10), batch(10, 10)]))
+def test_the_next_fetch_is_asked_before_this_one_is_decoded(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10), batch(10, 10)]))
     for prefetch, asked in ((0, 1), (1, 2)):
         leader.broker.requests.clear()
         fetch = FetchOptions(max_partition_bytes=1, prefetch=prefetch)
-        rows = read(FetchTask((planned(leader, 0, 20),)), options(leader.broker.port), fetch)
+        rows = read(FetchTask((planned(leader, 0, 20),)), leader.client(), fetch)
         next(rows)
         leader.broker.wait_for(lambda f, asked=asked: len(f.asked("Fetch")) == asked)  # type: ignore[misc]
         rows.close()
 
 
-def test_a_range_ends_at_a_batch_beyond_it(broker: Start, options: Options) -> None:
+def test_a_range_ends_at_a_batch_beyond_it(lead: Lead) -> None:
     compacted = [batch(0, 5), batch(40, 5)]
-    leader = Leader(broker, Log(compacted))
-    assert Reading(options, leader).offsets(planned(leader, 0, 30)) == list(range(5))
+    leader = lead(Log(compacted))
+    assert Reading(leader).offsets(planned(leader, 0, 30)) == list(range(5))
     assert len(leader.fetches()) == 1
 
 
-def test_a_range_that_is_compacted_away_to_its_end_is_done_when_the_leader_has_nothing_left(
-    broker: Start, options: Options
-) -> None:
-    leader = Leader(broker, Log([batch(0, 5)], high_watermark=30))
+def test_a_range_that_is_compacted_away_to_its_end_is_done_when_the_leader_has_nothing_left(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 5)], high_watermark=30))
     fetch = FetchOptions(max_wait_ms=1)
-    assert Reading(options, leader, fetch).offsets(planned(leader, 0, 30)) == list(range(5))
+    assert Reading(leader, fetch).offsets(planned(leader, 0, 30)) == list(range(5))
 
 
-def test_one_or_two_answers_without_records_are_no_end(broker: Start, options: Options) -> None:
+def test_one_or_two_answers_without_records_are_no_end(lead: Lead) -> None:
     """Nor do those count that came before others with records."""
     log = Log([batch(0, 10), batch(10, 10)], silences={0: 2, 10: 2})
-    leader = Leader(broker, log)
+    leader = lead(log)
     fetch = FetchOptions(max_partition_bytes=1, max_wait_ms=1)
-    assert Reading(options, leader, fetch).offsets(planned(leader, 0, 20)) == list(range(20))
+    assert Reading(leader, fetch).offsets(planned(leader, 0, 20)) == list(range(20))
     assert log.silences == {0: 0, 10: 0}
 
 
-def test_silence_behind_an_open_transaction_is_no_end_for_a_committed_reader(broker: Start, options: Options) -> None:
+def test_silence_behind_an_open_transaction_is_no_end_for_a_committed_reader(lead: Lead) -> None:
     """The broker has all of the range and shows it up to the last stable offset only."""
     log = Log([batch(0, 5)], high_watermark=10, last_stable=5)
-    leader = Leader(broker, log)
+    leader = lead(log)
 
     def commit() -> None:
         leader.broker.wait_for(lambda f: len(f.asked("Fetch")) >= 8)
@@ -129,21 +125,21 @@ def test_silence_behind_an_open_transaction_is_no_end_for_a_committed_reader(bro
 
     threading.Thread(target=commit, daemon=True).start()
     committed = FetchOptions(isolation=Isolation.READ_COMMITTED, max_wait_ms=1)
-    assert Reading(options, leader, committed).offsets(planned(leader, 0, 10)) == list(range(10))
+    assert Reading(leader, committed).offsets(planned(leader, 0, 10)) == list(range(10))
 
 
 @pytest.mark.slow
-def test_silence_of_a_tiered_log_is_no_end(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 5)], high_watermark=30, local=20))
+def test_silence_of_a_tiered_log_is_no_end(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 5)], high_watermark=30, local=20))
     patient = FetchOptions(max_wait_ms=10, poll_timeout_ms=2_000)  # on a busy machine the first answer takes its time
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came"):
-        Reading(options, leader, patient).offsets(planned(leader, 0, 30))
+        Reading(leader, patient).offsets(planned(leader, 0, 30))
 
 
-def test_an_empty_answer_of_a_throttling_broker_is_no_end(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([], high_watermark=10))
+def test_an_empty_answer_of_a_throttling_broker_is_no_end(lead: Lead) -> None:
+    leader = lead(Log([], high_watermark=10))
     leader.throttle = 100
-    rows = read(FetchTask((planned(leader, 0, 10),)), options(leader.broker.port), FetchOptions(max_wait_ms=1))
+    rows = read(FetchTask((planned(leader, 0, 10),)), leader.client(), FetchOptions(max_wait_ms=1))
 
     def fill() -> None:
         leader.broker.wait_for(lambda f: len(f.asked("Fetch")) >= 6)
@@ -172,9 +168,7 @@ class Throttled:
         """Nothing comes."""
 
 
-def test_the_throttle_time_after_records_is_no_silence_of_other_ranges(
-    options: Options, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_throttle_time_is_no_silence_of_other_ranges(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(100.0)
     ranges = [cursor(partition, until=10) for partition in range(2)]
     first, last = (Portion(each, 0, Frames(memoryview(batch(0, 10)), 0, 10), ()) for each in ranges)
@@ -189,9 +183,9 @@ def test_the_throttle_time_after_records_is_no_silence_of_other_ranges(
     assert [rows.num_rows for rows in reader.rows(ranges)] == [10, 10]
 
 
-def test_a_high_watermark_below_the_range_is_waited_for(broker: Start, options: Options) -> None:
+def test_a_high_watermark_below_the_range_is_waited_for(lead: Lead) -> None:
     log = Log([batch(0, 5)], high_watermark=5)
-    leader = Leader(broker, log)
+    leader = lead(log)
 
     def grow() -> None:
         leader.broker.wait_for(lambda f: len(f.asked("Fetch")) >= 5)
@@ -200,75 +194,75 @@ def test_a_high_watermark_below_the_range_is_waited_for(broker: Start, options: 
 
     threading.Thread(target=grow, daemon=True).start()
     patient = FetchOptions(max_wait_ms=1)
-    assert Reading(options, leader, patient).offsets(planned(leader, 0, 10)) == list(range(10))
+    assert Reading(leader, patient).offsets(planned(leader, 0, 10)) == list(range(10))
 
 
 @pytest.mark.slow
-def test_the_poll_timeout_ends_the_task_and_names_the_pending_answer(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 5)], high_watermark=5, log_end=10))
+def test_the_poll_timeout_ends_the_task_and_names_the_pending_answer(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 5)], high_watermark=5, log_end=10))
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*pollTimeoutMs.*high watermark is 5"):
-        Reading(options, leader, QUICK).offsets(planned(leader, 0, 10))
+        Reading(leader, QUICK).offsets(planned(leader, 0, 10))
 
 
-def test_the_poll_timeout_leaves_out_the_time_that_other_ranges_take(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(i, 10) for i in range(0, 50, 10)]), Log([batch(0, 10)], errors=[6]))
+def test_the_poll_timeout_leaves_out_the_time_that_other_ranges_take(lead: Lead) -> None:
+    leader = lead(Log([batch(i, 10) for i in range(0, 50, 10)]), Log([batch(0, 10)], errors=[6]))
     fetch = FetchOptions(max_partition_bytes=1, max_wait_ms=10, poll_timeout_ms=60_000)
     task = FetchTask((planned(leader, 0, 50), planned(leader, 0, 10, partition=1)))
     rows, clock = 0, SkippingClock()
-    for each in read(task, options(leader.broker.port), fetch, clock=clock):
+    for each in read(task, leader.client(), fetch, clock=clock):
         clock.skipped += 40
         rows += each.num_rows
     assert rows == 60
 
 
-def test_small_ranges_of_one_leader_share_a_request(broker: Start, options: Options) -> None:
-    leader = Leader(broker, *(Log([batch(0, 10)]) for _ in range(5)))
-    found = Reading(options, leader).batches(*(planned(leader, i, 10, partition=i) for i in range(5)))
+def test_small_ranges_of_one_leader_share_a_request(lead: Lead) -> None:
+    leader = lead(*(Log([batch(0, 10)]) for _ in range(5)))
+    found = Reading(leader).batches(*(planned(leader, i, 10, partition=i) for i in range(5)))
     assert [(each["partition"][0].as_py(), each.num_rows) for each in found] == [(i, 10 - i) for i in range(5)]
     assert leader.fetches() == [[(i, i) for i in range(5)]]
 
 
-def test_partitions_that_found_no_room_in_an_answer_come_first_in_the_next(broker: Start, options: Options) -> None:
-    leader = Leader(broker, *(Log([batch(0, 100), batch(100, 100)]) for _ in range(3)))
+def test_partitions_that_found_no_room_in_an_answer_come_first_in_the_next(lead: Lead) -> None:
+    leader = lead(*(Log([batch(0, 100), batch(100, 100)]) for _ in range(3)))
     fetch = FetchOptions(max_partition_bytes=len(batch(0, 100)), max_wait_ms=1)
-    found = Reading(options, leader, fetch).batches(*(planned(leader, 0, 200, partition=i) for i in range(3)))
+    found = Reading(leader, fetch).batches(*(planned(leader, 0, 200, partition=i) for i in range(3)))
     assert [(b["partition"][0].as_py(), b["offset"][0].as_py()) for b in found] == [
         (partition, offset) for offset in (0, 100) for partition in range(3)
     ]
 
 
 @pytest.mark.slow
-def test_no_more_is_asked_for_than_the_range_may_take(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(i, 1000) for i in range(0, 50_000, 1000)]))
+def test_no_more_is_asked_for_than_the_range_may_take(lead: Lead) -> None:
+    leader = lead(Log([batch(i, 1000) for i in range(0, 50_000, 1000)]))
     fetch = FetchOptions(max_partition_bytes=8 << 20)
-    Reading(options, leader, fetch).offsets(planned(leader, 0, 1000))
-    Reading(options, leader, fetch).offsets(planned(leader, 0, 40_000))
+    Reading(leader, fetch).offsets(planned(leader, 0, 1000))
+    Reading(leader, fetch).offsets(planned(leader, 0, 40_000))
     first, *_, last = [r.topics[0].partitions[0].partition_max_bytes for r in leader.broker.asked("Fetch")]
     assert first == int(1000 * 256 * 1.25)
     assert last < 40_000 * 20
 
 
-def test_a_leader_that_moved_is_followed(broker: Start, options: Options) -> None:
+def test_a_leader_that_moved_is_followed(lead: Lead) -> None:
     log = Log([batch(0, 10)])
-    new = Leader(broker, log, node=2)
-    old = Leader(broker, Log(errors=[6, 6]), node=1)
+    new = lead(log, node=2)
+    old = lead(Log(errors=[6, 6]), node=1)
     old.lead_by, old.peers, old.epoch = [2], {1: old.broker.port, 2: new.broker.port}, 8
-    assert Reading(options, old).offsets(planned(old, 0, 10)) == list(range(10))
+    assert Reading(old).offsets(planned(old, 0, 10)) == list(range(10))
     (request,) = new.broker.asked("Fetch")
     assert request.topics[0].partitions[0].current_leader_epoch == 8
 
 
 @pytest.mark.parametrize("code", [3, 5, 6, 56, 74, 75, 100, 103])
-def test_what_metadata_may_mend_is_tried_again(code: int, broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10)], errors=[code]))
-    assert Reading(options, leader).offsets(planned(leader, 0, 10)) == list(range(10))
+def test_what_metadata_may_mend_is_tried_again(code: int, lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10)], errors=[code]))
+    assert Reading(leader).offsets(planned(leader, 0, 10)) == list(range(10))
     assert len(leader.broker.asked("Metadata")) >= 1
 
 
-def test_a_connection_that_is_lost_is_made_again_where_it_was(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(i, 10) for i in range(0, 50, 10)]))
+def test_a_connection_that_is_lost_is_made_again_where_it_was(lead: Lead) -> None:
+    leader = lead(Log([batch(i, 10) for i in range(0, 50, 10)]))
     fetch = FetchOptions(max_partition_bytes=1)
-    rows = read(FetchTask((planned(leader, 0, 50),)), options(leader.broker.port), fetch)
+    rows = read(FetchTask((planned(leader, 0, 50),)), leader.client(), fetch)
     found = next(rows)["offset"].to_pylist()
     leader.instead.append(CLOSE)
     for each in rows:
@@ -278,32 +272,28 @@ def test_a_connection_that_is_lost_is_made_again_where_it_was(broker: Start, opt
 
 
 @pytest.mark.slow
-def test_a_silent_leader_is_given_up_after_the_request_timeout(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10)]))
+def test_a_silent_leader_is_given_up_after_the_request_timeout(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10)]))
     leader.instead.append(SILENCE)
-    reading = Reading(options, leader, FetchOptions(max_wait_ms=1), request_timeout_ms=1_000)
+    reading = Reading(leader, FetchOptions(max_wait_ms=1), request_timeout_ms=1_000)
     assert reading.offsets(planned(leader, 0, 10)) == list(range(10))
     leader.broker.wait_for(lambda f: f.resets == 1)
 
 
-def test_a_plan_without_a_leader_asks_the_cluster(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10)]))
-    assert Reading(options, leader).offsets(planned(None, 0, 10)) == list(range(10))
-
-
-def test_the_plan_may_name_bootstrap_servers_that_the_options_lack(broker: Start, options: Options) -> None:
+def test_the_plan_may_name_bootstrap_servers_that_the_options_lack(lead: Lead) -> None:
     """The brokers of a Kafka 0.8 or later that was found in ZooKeeper: they are asked for a leader that has moved."""
-    leader = Leader(broker, Log([batch(0, 10)]))
+    leader = lead(Log([batch(0, 10)]))
     task = FetchTask((planned(None, 0, 10),), brokers=(("127.0.0.1", leader.broker.port),))
-    assert sum(each.num_rows for each in read(task, replace(options(), bootstrap_servers=()), PATIENT)) == 10
+    client = replace(leader.client(), bootstrap_servers=())
+    assert sum(each.num_rows for each in read(task, client, PATIENT)) == 10
 
 
 @pytest.mark.slow
-def test_a_cluster_that_is_gone_is_an_error_with_the_range(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10)]))
+def test_a_cluster_that_is_gone_is_an_error_with_the_range(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10)]))
     leader.broker.stop()
     with pytest.raises(TransportError, match=r"orders-0 at offset 0 of .*Connection refused"):
-        Reading(options, leader, QUICK).offsets(planned(leader, 0, 10))
+        Reading(leader, QUICK).offsets(planned(leader, 0, 10))
 
 
 def losses(caplog: pytest.LogCaptureFixture) -> list[tuple[str, ...]]:
@@ -312,36 +302,29 @@ def losses(caplog: pytest.LogCaptureFixture) -> list[tuple[str, ...]]:
     return [(event["partition"], event["from"], event["to"], event["count"]) for event in events]
 
 
-def test_records_that_retention_took_are_data_loss(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(20, 10)], start=20))
+def test_records_that_retention_took_are_data_loss(lead: Lead, caplog: pytest.LogCaptureFixture) -> None:
+    leader = lead(Log([batch(20, 10)], start=20))
     with pytest.raises(DataLossError, match=r"orders-0: the offsets \[5, 20\) were planned.*failOnDataLoss=false"):
-        Reading(options, leader).offsets(planned(leader, 5, 30))
-
-
-def test_records_that_retention_took_are_left_out_where_that_is_allowed(
-    broker: Start, options: Options, caplog: pytest.LogCaptureFixture
-) -> None:
-    leader = Leader(broker, Log([batch(20, 10)], start=20))
-    with caplog.at_level(logging.WARNING):
-        found = Reading(options, leader).offsets(planned(leader, 5, 30), fail_on_data_loss=False)
+        Reading(leader).offsets(planned(leader, 5, 30))
+    found = Reading(leader).offsets(planned(leader, 5, 30), fail_on_data_loss=False)
     assert found == list(range(20, 30))
     assert losses(caplog) == [("orders-0", "5", "20", "15")]
 
 
 @pytest.mark.slow
-def test_a_log_that_ends_before_the_position_is_data_loss_only_after_waiting(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 5)]))
+def test_a_log_that_ends_before_the_position_is_data_loss_only_after_waiting(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 5)]))
     with pytest.raises(DataLossError, match=r"offsets \[8, 10\).*the log has ended at offset 5"):
-        Reading(options, leader, QUICK).offsets(planned(leader, 8, 10))
+        Reading(leader, QUICK).offsets(planned(leader, 8, 10))
     assert len(leader.fetches()) > 1
-    assert Reading(options, leader, QUICK).offsets(planned(leader, 8, 10), fail_on_data_loss=False) == []
+    assert Reading(leader, QUICK).offsets(planned(leader, 8, 10), fail_on_data_loss=False) == []
 
 
 @pytest.mark.slow
-def test_a_log_cut_inside_the_range_is_data_loss_only_after_waiting(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 5)]))
+def test_a_log_cut_inside_the_range_is_data_loss_only_after_waiting(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 5)]))
     with pytest.raises(DataLossError, match=r"orders-0: the offsets \[5, 10\).*the log has ended at offset 5"):
-        Reading(options, leader, QUICK).offsets(planned(leader, 0, 10))
+        Reading(leader, QUICK).offsets(planned(leader, 0, 10))
     assert len(leader.fetches()) > 1
     assert leader.broker.asked("Metadata"), "the metadata was refreshed"
     assert leader.broker.asked("OffsetForLeaderEpoch")
@@ -349,35 +332,31 @@ def test_a_log_cut_inside_the_range_is_data_loss_only_after_waiting(broker: Star
 
 @pytest.mark.slow
 def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowed(
-    broker: Start, options: Options, caplog: pytest.LogCaptureFixture
+    lead: Lead, caplog: pytest.LogCaptureFixture
 ) -> None:
-    leader = Leader(broker, Log([batch(0, 5)]), Log([batch(0, 10)]))
-    with caplog.at_level(logging.WARNING):
-        ranges = planned(leader, 0, 10), planned(leader, 0, 10, partition=1)
-        found = Reading(options, leader, QUICK).offsets(*ranges, fail_on_data_loss=False)
+    leader = lead(Log([batch(0, 5)]), Log([batch(0, 10)]))
+    ranges = planned(leader, 0, 10), planned(leader, 0, 10, partition=1)
+    found = Reading(leader, QUICK).offsets(*ranges, fail_on_data_loss=False)
     assert sorted(found) == sorted([*range(5), *range(10)])
     assert losses(caplog) == [("orders-0", "5", "10", "5")]
 
 
-def test_a_log_compacted_away_before_its_cut_is_left_out_where_that_is_allowed(
-    broker: Start, options: Options, caplog: pytest.LogCaptureFixture
-) -> None:
-    leader = Leader(broker, Log([batch(0, 5)], high_watermark=8))
+def test_a_log_compacted_away_before_its_cut_may_be_left_out(lead: Lead, caplog: pytest.LogCaptureFixture) -> None:
+    leader = lead(Log([batch(0, 5)], high_watermark=8))
     fetch = FetchOptions(max_wait_ms=1, poll_timeout_ms=60_000)
 
     def clock() -> float:
         asked = [offset for each in leader.fetches() for _, offset in each]
         return time.monotonic() + 25 * asked.count(8)
 
-    with caplog.at_level(logging.WARNING):
-        found = Reading(options, leader, fetch).offsets(planned(leader, 0, 10), fail_on_data_loss=False, clock=clock)
+    found = Reading(leader, fetch).offsets(planned(leader, 0, 10), fail_on_data_loss=False, clock=clock)
     assert found == list(range(5))
     assert losses(caplog) == [("orders-0", "8", "10", "2")]
 
 
 @pytest.mark.slow
-def test_a_log_that_cannot_be_looked_at_is_no_loss(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 5)]))
+def test_a_log_that_cannot_be_looked_at_is_no_loss(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 5)]))
     handlers = leader.broker.handlers
     api = next(api for api in handlers if api.NAME == "ListOffsets")
     listed = handlers[api]
@@ -385,50 +364,50 @@ def test_a_log_that_cannot_be_looked_at_is_no_loss(broker: Start, options: Optio
     handlers[api] = lambda *given: listed(*given) if len(leader.broker.asked("ListOffsets")) <= 2 else SILENCE
     for start in (8, 0):
         with pytest.raises(TransportError, match=rf"orders-0 at offset {max(start, 5)} of .*nothing came"):
-            Reading(options, leader, QUICK).offsets(planned(leader, start, 10), fail_on_data_loss=False)
+            Reading(leader, QUICK).offsets(planned(leader, start, 10), fail_on_data_loss=False)
 
 
 @pytest.mark.slow
-def test_an_old_leader_that_stays_behind_is_no_loss(broker: Start, options: Options) -> None:
+def test_an_old_leader_that_stays_behind_is_no_loss(lead: Lead) -> None:
     # It does not know yet that there is another leader, whose log goes on.
-    new = Leader(broker, Log([batch(0, 10)]), node=2)
-    old = Leader(broker, Log([batch(0, 5)]), node=1)
+    new = lead(Log([batch(0, 10)]), node=2)
+    old = lead(Log([batch(0, 5)]), node=1)
     new.peers = old.peers = {1: old.broker.port, 2: new.broker.port}
     old.lead_by, old.epoch, new.epoch = [2], 8, 8
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came.*high watermark is 10"):
-        Reading(options, old, QUICK).offsets(planned(old, 0, 10), fail_on_data_loss=False)
+        Reading(old, QUICK).offsets(planned(old, 0, 10), fail_on_data_loss=False)
 
 
 @pytest.mark.slow
-def test_an_old_leader_that_takes_itself_for_the_leader_is_no_loss(broker: Start, options: Options) -> None:
+def test_an_old_leader_that_takes_itself_for_the_leader_is_no_loss(lead: Lead) -> None:
     # It is cut off from the controller and answers first; the other broker knows better.
-    new = Leader(broker, Log([batch(0, 10)]), node=2)
-    old = Leader(broker, Log([batch(0, 5)]), node=1)
+    new = lead(Log([batch(0, 10)]), node=2)
+    old = lead(Log([batch(0, 5)]), node=1)
     new.peers = old.peers = {1: old.broker.port, 2: new.broker.port}
     new.epoch = 8
     with pytest.raises(TransportError, match=r"orders-0 at offset 5 .*nothing came.*do not agree on the leader"):
-        Reading(options, old, QUICK).offsets(planned(old, 0, 10), fail_on_data_loss=False)
+        Reading(old, QUICK).offsets(planned(old, 0, 10), fail_on_data_loss=False)
 
 
 @pytest.mark.slow
-def test_a_topic_that_is_deleted_is_data_loss_only_after_waiting(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10)], errors=[100] * 1000))
+def test_a_topic_that_is_deleted_is_data_loss_only_after_waiting(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10)], errors=[100] * 1000))
     leader.known = False
     with pytest.raises(DataLossError, match="no broker has known the partition"):
-        Reading(options, leader, QUICK).offsets(planned(leader, 0, 10))
+        Reading(leader, QUICK).offsets(planned(leader, 0, 10))
 
 
-def damage_error(broker: Start, options: Options, **others: Any) -> ChecksumMismatch:
+def damage_error(lead: Lead, **others: Any) -> ChecksumMismatch:
     """The error of a read that meets a damaged batch at the offsets [10, 20)."""
-    leader = with_a_damaged_batch(broker)
+    leader = with_a_damaged_batch(lead)
     with pytest.raises(ChecksumMismatch) as caught:
-        Reading(options, leader).offsets(planned(leader, 0, 30), **others)
+        Reading(leader).offsets(planned(leader, 0, 30), **others)
     assert (caught.value.base_offset, caught.value.next_offset) == (10, 20)
     return caught.value
 
 
-def test_a_damaged_batch_names_the_command_that_steps_over_it(broker: Start, options: Options) -> None:
-    error = str(damage_error(broker, options, group="etl"))
+def test_a_damaged_batch_names_the_command_that_steps_over_it(lead: Lead) -> None:
+    error = str(damage_error(lead, group="etl"))
     assert error.startswith("orders-0: the record batch at offset 10")
     assert re.search(
         r"streamgroup groups --bootstrap-server 127\.0\.0\.1:\d+ --reset-offsets --group etl --topic orders:0 "
@@ -438,23 +417,21 @@ def test_a_damaged_batch_names_the_command_that_steps_over_it(broker: Start, opt
 
 
 @pytest.mark.parametrize("stored_in", [StoredIn.ZOOKEEPER, StoredIn.BOTH])
-def test_a_damaged_batch_of_a_group_in_zookeeper_is_stepped_over_there(
-    broker: Start, options: Options, stored_in: StoredIn
-) -> None:
+def test_a_damaged_batch_of_a_group_in_zookeeper_is_stepped_over_there(lead: Lead, stored_in: StoredIn) -> None:
     """Kafka's tool would write where such a group does not read; where both have the offset the larger counts."""
-    error = str(damage_error(broker, options, group="etl", stored_in=stored_in))
+    error = str(damage_error(lead, group="etl", stored_in=stored_in))
     assert "write 20 into ZooKeeper's node /consumers/etl/offsets/orders/0" in error
     assert "fetch them with spark.read, from the group's committed offset to endingOffsets 10" in error
     assert ("kafka-consumer-groups" in error) == (stored_in is StoredIn.BOTH)
 
 
-def test_without_a_group_a_damaged_batch_is_read_around(broker: Start, options: Options) -> None:
-    error = str(damage_error(broker, options))
+def test_without_a_group_a_damaged_batch_is_read_around(lead: Lead) -> None:
+    error = str(damage_error(lead))
     assert re.search(r'endingOffsets {"orders": {"0": 10}}.*startingOffsets {"orders": {"0": 20}}', error)
     assert "kafka-consumer-groups" not in error
 
 
-def test_aborted_records_are_hidden_from_committed_readers_only(broker: Start, options: Options) -> None:
+def test_aborted_records_are_hidden_from_committed_readers_only(lead: Lead) -> None:
     sent = [Record(i, 0, None, b"x") for i in range(4)]
     batches = [
         encode_batch(sent[:2], producer_id=7, transactional=True),
@@ -463,30 +440,30 @@ def test_aborted_records_are_hidden_from_committed_readers_only(broker: Start, o
         end_marker(4, 8, COMMIT),
     ]
     aborted = (AbortedTransaction(producer_id=7, first_offset=0),)
-    leader = Leader(broker, Log(batches, aborted=aborted))
+    leader = lead(Log(batches, aborted=aborted))
     committed = FetchOptions(isolation=Isolation.READ_COMMITTED)
-    assert Reading(options, leader, committed).offsets(planned(leader, 0, 5)) == [3]
-    assert Reading(options, leader).offsets(planned(leader, 0, 5)) == [0, 1, 3]
+    assert Reading(leader, committed).offsets(planned(leader, 0, 5)) == [3]
+    assert Reading(leader).offsets(planned(leader, 0, 5)) == [0, 1, 3]
 
 
-def test_an_answer_too_large_to_hold_decompressed_is_decoded_in_steps(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(i, 50, codec="zstd") for i in range(0, 500, 50)]))
+def test_an_answer_too_large_to_hold_decompressed_is_decoded_in_steps(lead: Lead) -> None:
+    leader = lead(Log([batch(i, 50, codec="zstd") for i in range(0, 500, 50)]))
     fetch = FetchOptions(max_decompressed_bytes=1_500)
-    assert Reading(options, leader, fetch).offsets(planned(leader, 0, 500)) == list(range(500))
+    assert Reading(leader, fetch).offsets(planned(leader, 0, 500)) == list(range(500))
     assert len(leader.fetches()) == 1
 
 
-def test_connections_are_used_again_by_the_next_task(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10)]))
-    reading = Reading(options, leader)
+def test_connections_are_used_again_by_the_next_task(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10)]))
+    reading = Reading(leader)
     for _ in range(3):
         assert len(reading.offsets(planned(leader, 0, 10))) == 10
     assert leader.broker.connections == 1
 
 
-def test_a_reader_that_stops_early_leaves_no_answer_behind(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(i, 10) for i in range(0, 100, 10)]))
-    reading = Reading(options, leader, FetchOptions(max_partition_bytes=1))
+def test_a_reader_that_stops_early_leaves_no_answer_behind(lead: Lead) -> None:
+    leader = lead(Log([batch(i, 10) for i in range(0, 100, 10)]))
+    reading = Reading(leader, FetchOptions(max_partition_bytes=1))
     rows = read(FetchTask((planned(leader, 0, 100),)), reading.client, reading.fetch)
     assert next(rows)["offset"].to_pylist() == list(range(10))
     rows.close()  # type: ignore[attr-defined]

@@ -27,15 +27,8 @@ from streamgroup.executor.read.read_format import Fetched, FetchProtocol, Loss, 
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.protocol import CorrelatedResponse
 from streamgroup.kafka.wire.kafka07 import MultiFetchRequest07
+from streamgroup.kafka.wire.messages import log as wire
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from streamgroup.kafka.wire.messages.log import (
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    ListOffsetsRequest,
-    PartitionData,
-)
 from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import (
     NO_TOPIC_ID,
@@ -56,11 +49,11 @@ from tests.unit.executor.leader import (
     PATIENT,
     QUICK,
     TOPIC_ID,
+    Lead,
     Leader,
     Log,
     Options,
     Reading,
-    Start,
     batch,
     of_old,
     planned,
@@ -80,7 +73,7 @@ class Peer(Connection):
 
     def __init__(self, fetch: int = 13, list_offsets: int = 7, **client: Any) -> None:
         super().__init__("h", 92, ClientOptions((("h", 92),), **client))
-        self._versions = {FetchRequest.API_KEY: (0, fetch), ListOffsetsRequest.API_KEY: (0, list_offsets)}
+        self._versions = {wire.FetchRequest.API_KEY: (0, fetch), wire.ListOffsetsRequest.API_KEY: (0, list_offsets)}
 
     @property
     def versions(self) -> BrokerVersions:
@@ -101,23 +94,6 @@ def failed(code: int, **others: Any) -> Cursor:
 # -- Fetch -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_asks_for_what_is_not_fetched_yet_under_the_planned_leader_epoch() -> None:
-    one, two = cursor(0), cursor(1, 40)
-    one.mark_fetched(30, 300)
-    fetch = replace(FETCH, isolation=Isolation.READ_COMMITTED, rack="a", max_partition_bytes=70 * KIB)
-    asked = KafkaFetchProtocol(Peer(), [one, two], fetch).ask([one, two])
-    assert (asked.cursors, asked.version) == ([one, two], 13)
-    request: Any = asked.request
-    (topic,) = request.topics
-    assert (topic.topic, topic.topic_id) == ("orders", TOPIC_ID)
-    assert topic.partitions == tuple(
-        FetchPartition(partition=n, current_leader_epoch=7, fetch_offset=at, partition_max_bytes=64 * KIB)
-        for n, at in ((0, 30), (1, 40))
-    )
-    assert (request.isolation_level, request.rack_id) == (Isolation.READ_COMMITTED.value, "a")
-    assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (20, 3, 70 * KIB)
-
-
 def test_topic_names_are_used_where_the_plan_has_no_topic_id() -> None:
     """From version 13 on a Fetch has ids only. A plan by brokers before 2.8 has none."""
     cursors = [cursor(0), cursor(1, topic_id=NO_TOPIC_ID)]
@@ -126,17 +102,8 @@ def test_topic_names_are_used_where_the_plan_has_no_topic_id() -> None:
     assert KafkaFetchProtocol(Peer(fetch=4), cursors[:1], FETCH).ask(cursors[:1]).version == 4
 
 
-def test_a_leader_is_not_told_the_rack_while_a_follower_is_to_be_avoided() -> None:
-    away = cursor()
-    away.read_from(None, 60.0, is_leader_only=True)
-    request: Any = KafkaFetchProtocol(Peer(), [away], replace(FETCH, rack="a")).ask([away]).request
-    assert request.rack_id == ""
-
-
 @pytest.mark.parametrize(("version", "count"), [(2, 2), (3, 4)])
-def test_before_0_10_1_a_request_asks_for_as_many_partitions_as_one_answer_has_room_for(
-    version: int, count: int
-) -> None:
+def test_before_0_10_1_a_request_asks_for_as_many_partitions_as_an_answer_holds(version: int, count: int) -> None:
     cursors = [cursor(n) for n in range(4)]
     fetch = replace(FETCH, max_bytes=150 * KIB)
     assert KafkaFetchProtocol(Peer(version), cursors, fetch).ask(cursors).cursors == cursors[:count]
@@ -150,20 +117,20 @@ def test_one_partition_is_asked_for_however_large_its_next_message() -> None:
     assert large.asked_bytes == 900 * KIB
 
 
-def answer(*rows: PartitionData, **others: Any) -> FetchResponse:
-    return FetchResponse(responses=(FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows),), **others)
+def answer(*rows: wire.PartitionData, **others: Any) -> wire.FetchResponse:
+    return wire.FetchResponse(responses=(wire.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows),), **others)
 
 
-def read(response: FetchResponse, *asked: Cursor, fetch: FetchOptions = FETCH) -> list[Fetched]:
+def read(response: wire.FetchResponse, *asked: Cursor, fetch: FetchOptions = FETCH) -> list[Fetched]:
     return KafkaFetchProtocol(Peer(), asked, fetch).read(response, asked)
 
 
 def test_an_answer_gives_each_partition_its_records_or_its_error() -> None:
     rows = (
-        PartitionData(partition_index=0, high_watermark=10, records=batch(0, 10)),
-        PartitionData(partition_index=1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        PartitionData(partition_index=2, high_watermark=10, records=batch(0, 5)),
-        PartitionData(partition_index=7, high_watermark=10, records=batch(0, 5)),
+        wire.PartitionData(partition_index=0, high_watermark=10, records=batch(0, 10)),
+        wire.PartitionData(partition_index=1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        wire.PartitionData(partition_index=2, high_watermark=10, records=batch(0, 5)),
+        wire.PartitionData(partition_index=7, high_watermark=10, records=batch(0, 5)),
     )
     cursors = [cursor(n) for n in (0, 1, 2, 3)]
     first, refused, second = read(answer(*rows), *cursors)
@@ -177,11 +144,11 @@ def test_an_answer_gives_each_partition_its_records_or_its_error() -> None:
 
 def test_an_error_of_the_whole_answer_names_the_broker_and_the_partitions() -> None:
     with pytest.raises(TransportError, match=r"h:92: FETCH_SESSION_ID_NOT_FOUND for a Fetch of orders-0 at offset 5 "):
-        read(FetchResponse(error_code=FETCH_SESSION_ID_NOT_FOUND), cursor(start=5))
+        read(wire.FetchResponse(error_code=FETCH_SESSION_ID_NOT_FOUND), cursor(start=5))
 
 
-EMPTY = PartitionData(partition_index=0, high_watermark=50, last_stable_offset=20)
-FULL = PartitionData(partition_index=1, high_watermark=50, records=batch(0, 1))
+EMPTY = wire.PartitionData(partition_index=0, high_watermark=50, last_stable_offset=20)
+FULL = wire.PartitionData(partition_index=1, high_watermark=50, records=batch(0, 1))
 COMMITTED = replace(FETCH, isolation=Isolation.READ_COMMITTED)
 
 
@@ -196,13 +163,13 @@ COMMITTED = replace(FETCH, isolation=Isolation.READ_COMMITTED)
     ids=["uncommitted", "committed", "throttled", "another partition has records"],
 )
 def test_only_an_answer_that_had_room_and_time_proves_that_the_leader_has_no_records(
-    response: FetchResponse, fetch: FetchOptions, readable: int
+    response: wire.FetchResponse, fetch: FetchOptions, readable: int
 ) -> None:
     assert read(response, cursor(0), cursor(1), fetch=fetch)[0].readable == readable
 
 
 def test_a_follower_proves_nothing_and_names_no_other_follower() -> None:
-    row = PartitionData(partition_index=0, high_watermark=50, preferred_read_replica=2)
+    row = wire.PartitionData(partition_index=0, high_watermark=50, preferred_read_replica=2)
     (of_leader,) = read(answer(row), cursor())
     assert (of_leader.readable, of_leader.read_replica) == (50, 2)
     at_follower = cursor()
@@ -222,31 +189,13 @@ def test_empty_answers_are_counted_as_long_as_the_leaders_log_goes_on_behind() -
 
 
 def test_a_batch_that_a_broker_since_0_10_1_cuts_is_an_error_with_the_option_to_raise() -> None:
-    (cut,) = read(answer(PartitionData(partition_index=0, high_watermark=50, records=batch(0, 10)[:70])), cursor())
+    (cut,) = read(answer(wire.PartitionData(partition_index=0, high_watermark=50, records=batch(0, 10)[:70])), cursor())
     protocol = KafkaFetchProtocol(Peer(), [cut.cursor], FETCH)
     with pytest.raises(TooLarge, match=r"orders-0: .* at offset 0 .*70 bytes.*kafka\.max\.partition\.fetch\.bytes"):
         protocol.note_no_progress(cut, 5.0)
     behind = cut._replace(comes_first=False)
     protocol.note_no_progress(behind, 5.0)
     assert behind.cursor.waiting_since == 5.0, "the answer had no room for a second partition"
-
-
-@pytest.mark.parametrize(
-    ("kept", "wanted"), [(5, 2 * 64 * KIB), (70, 200_000)], ids=["not even its size came", "its size came"]
-)
-def test_a_broker_before_0_10_1_is_asked_for_all_of_a_message_that_came_cut(kept: int, wanted: int) -> None:
-    large = bytearray(batch(0, 10))
-    large[8:12] = (200_000 - 12).to_bytes(4, "big")
-    at = cursor()
-    protocol = KafkaFetchProtocol(Peer(2), [at], FETCH)
-    protocol.ask([at])
-    (cut,) = read(answer(PartitionData(partition_index=0, high_watermark=50, records=bytes(large[:kept]))), at)
-    protocol.note_no_progress(cut, 5.0)
-    assert at.bytes_wanted(64 * KIB) == wanted
-    small = replace(FETCH, max_partition_bytes=64 * KIB, max_bytes=64 * KIB)
-    with pytest.raises(TooLarge, match=r"orders-0: the message at offset 0 .*Raise kafka\.fetch\.max\.bytes") as raised:
-        KafkaFetchProtocol(Peer(2), [at], small).note_no_progress(cut, 5.0)
-    assert raised.value.base_offset == 0
 
 
 # -- where a log is now ------------------------------------------------------------------------------------------------
@@ -257,7 +206,7 @@ def look(options: Options) -> Iterator[Callable[[Leader], KafkaLookup]]:
     made: list[KafkaLookup] = []
 
     def make(leader: Leader) -> KafkaLookup:
-        made.append(KafkaLookup(options(leader.broker.port), FETCH, time.monotonic))
+        made.append(KafkaLookup(leader.client(), FETCH, time.monotonic))
         return made[-1]
 
     yield make
@@ -279,16 +228,16 @@ def test_a_failure_that_no_retry_mends_names_the_partition_the_offset_and_the_mi
         lookup.require_mendable(failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, start=5))
 
 
-def test_a_cursor_follows_its_leader_and_its_failure_stays_for_recovery(broker: Start, look: Look) -> None:
-    leader, at = Leader(broker, Log(TEN)), failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+def test_a_cursor_follows_its_leader_and_its_failure_stays_for_recovery(lead: Lead, look: Look) -> None:
+    leader, at = lead(Log(TEN)), failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     leader.epoch = 9
     assert list(look(leader).look_up([at], soon())) == []
     assert (at.source, at.leader_epoch) == (Broker(1, "127.0.0.1", leader.broker.port), 9)
     assert at.failure == error_of(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def test_a_recreated_topic_has_lost_the_rest_of_the_range(broker: Start, look: Look) -> None:
-    leader, at = Leader(broker, Log(TEN)), failed(ErrorCode.UNKNOWN_TOPIC_ID)
+def test_a_recreated_topic_has_lost_the_rest_of_the_range(lead: Lead, look: Look) -> None:
+    leader, at = lead(Log(TEN)), failed(ErrorCode.UNKNOWN_TOPIC_ID)
     leader.topic_id = OTHER_ID
     assert list(look(leader).look_up([at], soon())) == [
         Loss(at, 100, f"the topic was deleted and created again (id {OTHER_ID})")
@@ -297,18 +246,18 @@ def test_a_recreated_topic_has_lost_the_rest_of_the_range(broker: Start, look: L
 
 @pytest.mark.parametrize(("log_start", "lost_until"), [(30, 30), (10, None), (0, None)])
 def test_an_offset_below_the_log_is_lost_up_to_the_logs_start(
-    log_start: int, lost_until: int | None, broker: Start, look: Look
+    log_start: int, lost_until: int | None, lead: Lead, look: Look
 ) -> None:
     at = failed(ErrorCode.OFFSET_OUT_OF_RANGE, start=10)
-    losses = list(look(Leader(broker, Log(TEN[log_start // 10 :], start=log_start))).look_up([at], soon()))
+    losses = list(look(lead(Log(TEN[log_start // 10 :], start=log_start))).look_up([at], soon()))
     assert [loss.until for loss in losses] == ([] if lost_until is None else [lost_until])
     for loss in losses:
         assert loss.why == "the log now begins at offset 30 (retention or DeleteRecords)"
         assert "raise the topic's retention" in loss.way_out
 
 
-def test_an_offset_above_the_log_is_not_lost_before_the_last_look(broker: Start, look: Look) -> None:
-    leader, at = Leader(broker, Log(TEN[:3])), failed(ErrorCode.OFFSET_OUT_OF_RANGE, start=50)
+def test_an_offset_above_the_log_is_not_lost_before_the_last_look(lead: Lead, look: Look) -> None:
+    leader, at = lead(Log(TEN[:3])), failed(ErrorCode.OFFSET_OUT_OF_RANGE, start=50)
     lookup = look(leader)
     assert list(lookup.look_up([at], soon())) == []
     assert at.high_watermark == 30
@@ -318,9 +267,9 @@ def test_an_offset_above_the_log_is_not_lost_before_the_last_look(broker: Start,
 
 
 @pytest.mark.parametrize("log", [Log(TEN), Log(TEN[:6]), Log(TEN[:3], log_end=60)], ids=["whole", "shorter", "behind"])
-def test_a_log_that_reaches_beyond_the_position_has_lost_nothing(log: Log, broker: Start, look: Look) -> None:
+def test_a_log_that_reaches_beyond_the_position_has_lost_nothing(log: Log, lead: Lead, look: Look) -> None:
     """A new leader may have records above its high watermark until its followers have caught up."""
-    assert look(Leader(broker, log)).last_look(failed(ErrorCode.OFFSET_NOT_AVAILABLE, start=50), 7.0) == ""
+    assert look(lead(log)).last_look(failed(ErrorCode.OFFSET_NOT_AVAILABLE, start=50), 7.0) == ""
 
 
 @pytest.mark.parametrize(
@@ -332,9 +281,9 @@ def test_a_log_that_reaches_beyond_the_position_has_lost_nothing(log: Log, broke
     ],
 )
 def test_a_partition_that_no_broker_knows_is_lost_if_its_leader_did_not_know_it_either(
-    code: ErrorCode, is_lost: bool, broker: Start, look: Look
+    code: ErrorCode, is_lost: bool, lead: Lead, look: Look
 ) -> None:
-    leader, at = Leader(broker, Log(TEN)), failed(code)
+    leader, at = lead(Log(TEN)), failed(code)
     leader.known = False
     expected = Loss(at, 100, "for 7 s no broker has known the partition") if is_lost else ""
     assert look(leader).last_look(at, 7.0) == expected
@@ -342,18 +291,18 @@ def test_a_partition_that_no_broker_knows_is_lost_if_its_leader_did_not_know_it_
 
 @pytest.mark.parametrize(("local", "list_offsets", "position"), [(None, 8, 60), (40, 8, 60), (41, 8, 40), (41, 7, 60)])
 def test_a_gap_is_skipped_unless_the_records_may_be_in_tiered_storage(
-    local: int | None, list_offsets: int, position: int, broker: Start, look: Look
+    local: int | None, list_offsets: int, position: int, lead: Lead, look: Look
 ) -> None:
     """KIP-405: a log may be silent because its remote part is slow. ListOffsets tells the local part from version 8."""
     at = cursor(start=40)
     at.readable = 60
-    lookup = look(Leader(broker, Log(TEN, local=local)))
+    lookup = look(lead(Log(TEN, local=local)))
     assert list(lookup.pass_gaps([at], Peer(list_offsets=list_offsets), soon())) == []
     assert at.position == position
 
 
-def test_a_named_follower_is_found_among_the_replicas_of_the_partition(broker: Start, look: Look) -> None:
-    leader = Leader(broker, Log(TEN))
+def test_a_named_follower_is_found_among_the_replicas_of_the_partition(lead: Lead, look: Look) -> None:
+    leader = lead(Log(TEN))
     leader.peers = {1: leader.broker.port, 2: 9_092}
     lookup = look(leader)
     assert lookup.replica(cursor(), 2, soon()) == Broker(2, "127.0.0.1", 9_092)
@@ -364,13 +313,11 @@ COUNT = MOST_PARTITIONS + 30
 
 
 @pytest.mark.parametrize("release", ["", "0.9", "0.8.0"])
-def test_more_ranges_than_a_request_is_for_are_asked_for_in_several(
-    release: str, broker: Start, options: Options
-) -> None:
-    leader = Leader(broker, *(Log([batch(0, 2)]) for _ in range(COUNT)), release=release)
+def test_more_ranges_than_a_request_is_for_are_asked_for_in_several(release: str, lead: Lead) -> None:
+    leader = lead(*(Log([batch(0, 2)]) for _ in range(COUNT)), release=release)
     known = {"topic_id": NO_TOPIC_ID, "leader_epoch": UNKNOWN_EPOCH} if release else {}
     # Before 0.10.1 what is asked for of all of them has to fit into an answer.
-    reading = Reading(options, leader, FetchOptions(max_partition_bytes=32 << 20))
+    reading = Reading(leader, FetchOptions(max_partition_bytes=32 << 20))
     found = reading.batches(*(planned(leader, 0, 2, partition, **known) for partition in range(COUNT)))
     assert [(each["partition"][0].as_py(), each["offset"].to_pylist()) for each in found] == [
         (partition, [0, 1]) for partition in range(COUNT)
@@ -381,10 +328,10 @@ def test_more_ranges_than_a_request_is_for_are_asked_for_in_several(
     ]
 
 
-def test_those_that_were_left_out_of_a_request_come_first_in_the_next(broker: Start, options: Options) -> None:
-    leader = Leader(broker, *(Log([batch(0, 1), batch(1, 1)]) for _ in range(COUNT)))
+def test_those_that_were_left_out_of_a_request_come_first_in_the_next(lead: Lead) -> None:
+    leader = lead(*(Log([batch(0, 1), batch(1, 1)]) for _ in range(COUNT)))
     one_batch = FetchOptions(max_partition_bytes=1, prefetch=0)
-    offsets = Reading(options, leader, one_batch).offsets(*(planned(leader, 0, 2, p) for p in range(COUNT)))
+    offsets = Reading(leader, one_batch).offsets(*(planned(leader, 0, 2, p) for p in range(COUNT)))
     assert sorted(offsets) == [0] * COUNT + [1] * COUNT
     rest = range(MOST_PARTITIONS, COUNT)
     room = MOST_PARTITIONS - len(rest)
@@ -470,26 +417,26 @@ def large(offset: int, size: int) -> bytes:
 
 
 @RELEASES
-def test_a_range_is_delivered_whole_and_nothing_else(release: str, broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(i, 10) for i in range(0, 50, 10)]), release=release)
-    assert Reading(options, leader).offsets(of_old(leader, 5, 45)) == list(range(5, 45))
+def test_a_range_is_delivered_whole_and_nothing_else(release: str, lead: Lead) -> None:
+    leader = lead(Log([batch(i, 10) for i in range(0, 50, 10)]), release=release)
+    assert Reading(leader).offsets(of_old(leader, 5, 45)) == list(range(5, 45))
     (versions,) = {version for name, version, _ in leader.broker.requests if name == "Fetch"}
     assert versions == (1 if release == "0.9" else 0)
 
 
-def test_a_task_does_not_ask_for_what_the_driver_has_reported(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10)]), release="0.9")
+def test_a_task_does_not_ask_for_what_the_driver_has_reported(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10)]), release="0.9")
     task = FetchTask((of_old(leader, 0, 10),), releases=((f"127.0.0.1:{leader.broker.port}", "0.9"),))
-    rows = [each["offset"].to_pylist() for each in fetcher.read(task, options(leader.broker.port), PATIENT)]
+    rows = [each["offset"].to_pylist() for each in fetcher.read(task, leader.client(), PATIENT)]
     assert rows == [list(range(10))]
     assert leader.broker.connections == 1
     assert {name for name, _, _ in leader.broker.requests} == {"Fetch"}
 
 
-def test_a_kept_connection_that_the_broker_has_ended_has_it_asked_anew(broker: Start, options: Options) -> None:
+def test_a_kept_connection_that_the_broker_has_ended_has_it_asked_anew(lead: Lead) -> None:
     """A broker that was upgraded: spoken with as before it would hide headers and timestamps."""
-    leader = Leader(broker, Log([batch(0, 20)]), release="0.9")
-    reading = Reading(options, leader)
+    leader = lead(Log([batch(0, 20)]), release="0.9")
+    reading = Reading(leader)
     assert reading.offsets(of_old(leader, 0, 10)) == list(range(10))
     leader.broker.hang_up()
     leader.broker._by_key |= {ApiVersionsRequest.API_KEY: ApiVersionsRequest}
@@ -499,40 +446,36 @@ def test_a_kept_connection_that_the_broker_has_ended_has_it_asked_anew(broker: S
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_read_committed_has_no_effect_where_there_are_no_transactions(
-    version: int, broker: Start, options: Options
-) -> None:
+def test_read_committed_has_no_effect_where_there_are_no_transactions(version: int, lead: Lead) -> None:
     """The answer tells no last stable offset; a range that is compacted away to its end is done all the same."""
-    leader = Leader(broker, Log([batch(0, 10)], high_watermark=30))
+    leader = lead(Log([batch(0, 10)], high_watermark=30))
     spoken = api_versions(fetch=(0, version), metadata=(0, 0), listoffsets=(0, 0))
     leader.broker.handlers[next(c for c in leader.broker.handlers if c.NAME == "ApiVersions")] = lambda *_: spoken
     fetch = replace(PATIENT, isolation=Isolation.READ_COMMITTED)
-    assert Reading(options, leader, fetch).offsets(of_old(leader, 0, 30)) == list(range(10))
+    assert Reading(leader, fetch).offsets(of_old(leader, 0, 30)) == list(range(10))
     assert {v for name, v, _ in leader.broker.requests if name == "Fetch"} == {version}
 
 
 @pytest.mark.slow
 @RELEASES
-def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowed(
-    release: str, broker: Start, options: Options
-) -> None:
-    leader = Leader(broker, Log([batch(0, 5)]), release=release)
-    assert Reading(options, leader, QUICK).offsets(of_old(leader, 0, 10), fail_on_data_loss=False) == list(range(5))
+def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowed(release: str, lead: Lead) -> None:
+    leader = lead(Log([batch(0, 5)]), release=release)
+    assert Reading(leader, QUICK).offsets(of_old(leader, 0, 10), fail_on_data_loss=False) == list(range(5))
 
 
-def test_a_message_larger_than_what_was_asked_for_is_asked_for_whole(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10), large(10, 300_000), batch(11, 10)]), release="0.8.2")
+def test_a_message_larger_than_what_was_asked_for_is_asked_for_whole(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10), large(10, 300_000), batch(11, 10)]), release="0.8.2")
     fetch = replace(PATIENT, max_partition_bytes=64 * 1024)
-    assert Reading(options, leader, fetch).offsets(of_old(leader, 0, 21)) == list(range(21))
+    assert Reading(leader, fetch).offsets(of_old(leader, 0, 21)) == list(range(21))
     sizes = [p.partition_max_bytes for r in leader.broker.asked("Fetch") for t in r.topics for p in t.partitions]
     assert sizes[:2] == [64 * 1024] * 2
     assert 300_000 < sizes[2] < 301_000
     assert all(size <= 64 * 1024 for size in sizes[3:])
 
 
-def test_where_not_even_the_size_of_a_message_came_more_is_asked_for(broker: Start, options: Options) -> None:
+def test_where_not_even_the_size_of_a_message_came_more_is_asked_for(lead: Lead) -> None:
     log = Log([large(0, 1000)])
-    leader = Leader(broker, log, release="0.9")
+    leader = lead(log, release="0.9")
     whole, asked = log.read, []
 
     def stingy(offset: int, most: int) -> bytes:
@@ -540,55 +483,43 @@ def test_where_not_even_the_size_of_a_message_came_more_is_asked_for(broker: Sta
         return whole(offset, most)[: 3 if len(asked) < 3 else most]
 
     log.read = stingy  # type: ignore[method-assign]
-    assert Reading(options, leader).offsets(of_old(leader, 0, 1)) == [0]
+    assert Reading(leader).offsets(of_old(leader, 0, 1)) == [0]
     assert asked[1] >= 2 * asked[0]
     assert asked[2] >= 2 * asked[1]
 
 
-def test_a_message_larger_than_any_answer_is_named_with_its_offset_and_size(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10), large(10, 300_000)]), release="0.8.2")
+def test_a_message_larger_than_any_answer_is_named_with_its_offset_and_size(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10), large(10, 300_000)]), release="0.8.2")
     fetch = replace(PATIENT, max_partition_bytes=64 * 1024, max_bytes=128 * 1024)
     with pytest.raises(TooLarge, match=r"orders-0: the message at offset 10 takes 300\d\d\d bytes.*fetch\.max\.bytes"):
-        Reading(options, leader, fetch).offsets(of_old(leader, 0, 11))
-
-
-def test_what_is_asked_for_of_all_partitions_together_is_bounded(broker: Start, options: Options) -> None:
-    """Before v3 an answer is as large as all that was asked for: a task must hold no more than the options say."""
-    logs = [Log([large(i, 20_000) for i in range(20)]) for _ in range(6)]
-    leader = Leader(broker, *logs, release="0.9")
-    fetch = replace(PATIENT, max_partition_bytes=256 * 1024)
-    ranges = [of_old(leader, 0, 20, partition) for partition in range(6)]
-    assert Reading(options, leader, fetch).offsets(*ranges).count(19) == 6
-    for request in leader.broker.asked("Fetch"):
-        rows = [p for t in request.topics for p in t.partitions]
-        assert len(rows) == 1 or sum(p.partition_max_bytes for p in rows) <= 256 * 1024
+        Reading(leader, fetch).offsets(of_old(leader, 0, 11))
 
 
 @pytest.mark.parametrize("code", [3, 5, 6, 9, -1])
-def test_what_may_pass_is_tried_again(code: int, broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10)], errors=[code]), release="0.8.2")
-    assert Reading(options, leader).offsets(of_old(leader, 0, 10)) == list(range(10))
+def test_what_may_pass_is_tried_again(code: int, lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10)], errors=[code]), release="0.8.2")
+    assert Reading(leader).offsets(of_old(leader, 0, 10)) == list(range(10))
 
 
 @pytest.mark.slow
-def test_a_lasting_server_error_is_reported_after_the_poll_timeout(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(0, 10)], errors=[-1] * 1000), release="0.8.2")
+def test_a_lasting_server_error_is_reported_after_the_poll_timeout(lead: Lead) -> None:
+    leader = lead(Log([batch(0, 10)], errors=[-1] * 1000), release="0.8.2")
     with pytest.raises(TransportError, match=r"nothing came for .* last: UNKNOWN_SERVER_ERROR"):
-        Reading(options, leader, QUICK).offsets(of_old(leader, 0, 10))
+        Reading(leader, QUICK).offsets(of_old(leader, 0, 10))
 
 
-def test_records_that_retention_took_are_data_loss(broker: Start, options: Options) -> None:
-    leader = Leader(broker, Log([batch(10, 10)], start=10), release="0.8.2")
+def test_records_that_retention_took_are_data_loss(lead: Lead) -> None:
+    leader = lead(Log([batch(10, 10)], start=10), release="0.8.2")
     with pytest.raises(DataLossError, match=r"orders-0: the offsets \[0, 10\) .* begins at offset 10"):
-        Reading(options, leader).offsets(of_old(leader, 0, 20))
+        Reading(leader).offsets(of_old(leader, 0, 20))
 
 
-def test_a_leader_that_moved_is_followed(broker: Start, options: Options) -> None:
+def test_a_leader_that_moved_is_followed(lead: Lead) -> None:
     log = Log([batch(0, 10)])
-    old = Leader(broker, Log([batch(0, 10)], errors=[6] * 10), release="0.8.2")
-    new = Leader(broker, log, node=2, release="0.8.2")
+    old = lead(Log([batch(0, 10)], errors=[6] * 10), release="0.8.2")
+    new = lead(log, node=2, release="0.8.2")
     old.lead_by = [2]
     old.peers[2] = new.broker.port
     fetch = FetchOptions(max_wait_ms=10, poll_timeout_ms=5_000)
-    assert Reading(options, old, fetch).offsets(of_old(old, 0, 10)) == list(range(10))
+    assert Reading(old, fetch).offsets(of_old(old, 0, 10)) == list(range(10))
     assert new.fetches()[0] == [(0, 0)]

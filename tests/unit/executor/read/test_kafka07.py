@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 import time
@@ -26,6 +25,7 @@ from streamgroup.model import Broker, Dialect, FetchRange, FetchTask, OffsetRang
 from streamgroup.options.types import ClientOptions, FetchOptions
 from streamgroup.testing.kafka07 import Compressed
 from tests.fakes.broker07 import OldBroker, tp, values
+from tests.unit.kafka.cluster.conftest import produced
 from tests.waiting import soon
 
 QUICK = FetchOptions(poll_timeout_ms=1_000)
@@ -39,6 +39,10 @@ def client(**others: Any) -> ClientOptions:
 
 def planned(broker: OldBroker | None, where: TopicPartition, first: int, until: int) -> FetchRange:
     return FetchRange(OffsetRange(where, first, until), None if broker is None else broker.broker)
+
+
+def whole(broker: OldBroker, where: TopicPartition) -> FetchRange:
+    return planned(broker, where, 0, broker.end(where))
 
 
 def batches(
@@ -55,8 +59,7 @@ def column(name: str, *ranges: FetchRange, **others: Any) -> list[Any]:
 
 
 def test_a_range_is_delivered_whole_and_nothing_else(start: Start) -> None:
-    broker = start()
-    where = broker.produce(1, *values(10))
+    broker, where = produced(start, *values(10), partition=1)
     ends = broker.ends[where]
     rows = pa.Table.from_batches(batches(planned(broker, where, ends[2], ends[7]))).to_pylist()
     assert [row["value"] for row in rows] == values(10)[2:7]
@@ -112,21 +115,15 @@ def test_ranges_of_two_brokers(start: Start) -> None:
 
 
 def test_a_message_larger_than_an_answer_comes_whole(start: Start) -> None:
-    broker = start()
-    where = broker.produce(0, b"small", b"x" * 900_000, b"behind")
+    broker, where = produced(start, b"small", b"x" * 900_000, b"behind")
     fetch = FetchOptions(max_partition_bytes=1_000)
-    assert column("value", planned(broker, where, 0, broker.end(where)), fetch=fetch) == [
-        b"small",
-        b"x" * 900_000,
-        b"behind",
-    ]
+    assert column("value", whole(broker, where), fetch=fetch) == [b"small", b"x" * 900_000, b"behind"]
 
 
 def test_connections_are_kept_for_the_next_task_of_the_same_dialect(start: Start) -> None:
-    broker = start()
-    where = broker.produce(0, b"one")
+    broker, where = produced(start, b"one")
     for _ in range(2):
-        assert column("value", planned(broker, where, 0, broker.end(where))) == [b"one"]
+        assert column("value", whole(broker, where)) == [b"one"]
     kept = POOL.take("127.0.0.1", broker.port, client(), soon(), Dialect.KAFKA07)
     assert kept.idle
     assert kept.dialect is Dialect.KAFKA07
@@ -137,17 +134,15 @@ def test_connections_are_kept_for_the_next_task_of_the_same_dialect(start: Start
 
 
 def test_a_message_that_is_larger_than_can_be_is_an_error_with_its_position(start: Start) -> None:
-    broker = start()
-    where = broker.produce(0, b"a", b"x" * 200_000)
+    broker, where = produced(start, b"a", b"x" * 200_000)
     with pytest.raises(TooLarge, match=r"position 11: a message of 200006 bytes is announced") as raised:
-        batches(planned(broker, where, 0, broker.end(where)), options=client(max_frame_bytes=150_000))
+        batches(whole(broker, where), options=client(max_frame_bytes=150_000))
     assert raised.value.base_offset == 11
 
 
 @pytest.mark.parametrize("shift", range(1, 29))
 def test_a_start_inside_of_a_message_is_an_error_that_names_it(shift: int, start: Start) -> None:
-    broker = start()
-    where = broker.produce(0, *values(6))
+    broker, where = produced(start, *values(6))
     ends = broker.ends[where]
     with pytest.raises(DecodeError, match=rf"position {ends[2] + shift}\b") as raised:
         batches(planned(broker, where, ends[2] + shift, ends[-1]))
@@ -155,8 +150,7 @@ def test_a_start_inside_of_a_message_is_an_error_that_names_it(shift: int, start
 
 
 def test_an_end_inside_of_a_message_is_an_error_that_names_it(start: Start) -> None:
-    broker = start()
-    where = broker.produce(0, *values(3))
+    broker, where = produced(start, *values(3))
     ends = broker.ends[where]
     with pytest.raises(DecodeError, match=rf"events 0-0: position {ends[1]}: .* ends inside of it, at {ends[2] - 3}"):
         batches(planned(broker, where, 0, ends[2] - 3))
@@ -179,8 +173,7 @@ def test_an_end_inside_of_a_message_is_an_error_that_names_it(start: Start) -> N
 def test_damage_is_reported_with_what_steps_over_it(
     kept: dict[str, Any], told: str, start: Start, tmp_path: Path
 ) -> None:
-    broker = start()
-    where = broker.produce(0, *values(4))
+    broker, where = produced(start, *values(4))
     ends = broker.ends[where]
     (file,) = (tmp_path / "broker-0" / "events-0").glob("*.kafka")
     data = bytearray(file.read_bytes())
@@ -225,28 +218,24 @@ def test_another_machine_under_a_brokers_id_is_noticed_unless_its_messages_end_w
 
 
 def test_retention_that_has_overtaken_the_range_is_data_loss(start: Start) -> None:
-    broker = start(segment=100)
-    where = broker.produce(0, *values(20))
+    broker, where = produced(start, *values(20), segment=100)
     begins = broker.forget(where, 2)
     told = rf"events 0-0: {begins} bytes at the positions \[0, {begins}\) were planned .* begins at position {begins}"
     with pytest.raises(DataLossError, match=told):
-        batches(planned(broker, where, 0, broker.end(where)))
+        batches(whole(broker, where))
 
 
 def test_without_fail_on_data_loss_what_is_left_is_read(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    broker = start(segment=100)
-    where = broker.produce(0, *values(20))
+    broker, where = produced(start, *values(20), segment=100)
     begins = broker.forget(where, 2)
-    with caplog.at_level(logging.WARNING):
-        found = column("offset", planned(broker, where, 0, broker.end(where)), fail_on_data_loss=False)
+    found = column("offset", whole(broker, where), fail_on_data_loss=False)
     assert found == [end for end in broker.ends[where][:-1] if end >= begins]
     assert f"continuing at offset {begins}" in caplog.text
 
 
 def test_a_log_that_cannot_be_looked_at_now_is_looked_at_again(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it is loss is not decided by a connection that breaks."""
-    broker = start(segment=100)
-    where = broker.produce(0, *values(20))
+    broker, where = produced(start, *values(20), segment=100)
     begins = broker.forget(where, 2)
     asked = []
     look = Kafka07Lookup._log
@@ -259,30 +248,27 @@ def test_a_log_that_cannot_be_looked_at_now_is_looked_at_again(start: Start, mon
 
     monkeypatch.setattr(Kafka07Lookup, "_log", shy)
     with pytest.raises(DataLossError, match=f"now begins at position {begins}"):
-        batches(planned(broker, where, 0, broker.end(where)), fetch=FetchOptions(poll_timeout_ms=10_000))
+        batches(whole(broker, where), fetch=FetchOptions(poll_timeout_ms=10_000))
     assert len(asked) == 3
 
 
 @pytest.mark.slow
 def test_a_broker_that_has_lost_its_log_is_data_loss_not_silence(start: Start) -> None:
-    broker = start()
-    where = broker.produce(0, *values(4))
+    broker, where = produced(start, *values(4))
     broker.lose(where)
     with pytest.raises(DataLossError, match="the broker has lost the rest"):
-        batches(planned(broker, where, 0, broker.end(where)))
+        batches(whole(broker, where))
 
 
 @pytest.mark.slow
 def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowed(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker = start()
-    where = broker.produce(0, *values(4))
+    broker, where = produced(start, *values(4))
     cut = broker.ends[where][2]
-    with caplog.at_level(logging.WARNING):
-        found = column("value", planned(broker, where, 0, broker.end(where) + 60), fail_on_data_loss=False)
-        broker.cut(where, cut)
-        found += column("value", planned(broker, where, 0, broker.end(where)), fail_on_data_loss=False)
+    found = column("value", planned(broker, where, 0, broker.end(where) + 60), fail_on_data_loss=False)
+    broker.cut(where, cut)
+    found += column("value", whole(broker, where), fail_on_data_loss=False)
     assert found == values(4) + values(2)
     assert [(told["from"], told["to"], told["unit"]) for told in map(parse, caplog.messages) if told] == [
         (str(broker.end(where)), str(broker.end(where) + 60), "bytes"),
@@ -292,8 +278,7 @@ def test_the_rest_of_a_log_cut_inside_the_range_is_left_out_where_that_is_allowe
 
 def test_a_log_that_is_back_in_the_last_moment_is_no_loss(start: Start) -> None:
     """It may have been cut inside of the range: what it still has is read first, by the next attempt."""
-    broker = start()
-    where = broker.produce(0, *values(4))
+    broker, where = produced(start, *values(4))
     ends = broker.ends[where]
     cursor = Cursor.of(planned(broker, where, ends[1], ends[4] + 30), KAFKA07_LOG)
     lookup = Kafka07Lookup(client(), time.monotonic)
@@ -308,7 +293,7 @@ def test_a_broker_that_is_restarted_meanwhile_is_read_on(start: Start) -> None:
     written = values(40, size=5_000)
     where = broker.produce(0, *written)
     fetch = FetchOptions(max_partition_bytes=5_100, prefetch=0, poll_timeout_ms=10_000)
-    reading = read(FetchTask((planned(broker, where, 0, broker.end(where)),), Dialect.KAFKA07), client(), fetch)
+    reading = read(FetchTask((whole(broker, where),), Dialect.KAFKA07), client(), fetch)
     found = next(reading)["value"].to_pylist()
     broker.stop()
     back = threading.Timer(0.3, broker.restart)
@@ -321,8 +306,7 @@ def test_a_broker_that_is_restarted_meanwhile_is_read_on(start: Start) -> None:
 
 @pytest.mark.slow
 def test_a_broker_that_stays_away_is_an_error_that_says_what_plans_anew(start: Start) -> None:
-    broker = start()
-    where = broker.produce(0, b"a")
+    broker, where = produced(start, b"a")
     broker.stop()
     with pytest.raises(TransportError, match=r"cannot connect.*Tasks do not look for brokers in ZooKeeper") as raised:
         batches(planned(broker, where, 0, 11))

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
 
-from streamgroup.errors import (
-    BrokerError,
-    DataLossError,
-    ErrorCode,
-    TransportError,
-    error_of,
-)
+from streamgroup.errors import BrokerError, DataLossError, ErrorCode, TransportError, error_of
 from streamgroup.executor.read.cursor import Cursor
 from streamgroup.executor.read.read_format import Loss
 from streamgroup.executor.read.recovery import ENOUGH_EMPTY_ANSWERS, Recovery
+from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.logline import parse
+from streamgroup.model import FetchRange, OffsetRange, TopicPartition
 from streamgroup.options.types import ClientOptions, FetchOptions
 from tests.clock import Clock
 from tests.unit.executor.lookups import FOLLOWER, LEADER, OTHER, ScriptedLookup, cursor
@@ -123,8 +118,7 @@ def test_without_fail_on_data_loss_the_task_logs_the_loss_and_goes_on_behind_it(
     lookup = ScriptedLookup()
     each = waiting(0.0, start=5, until=100)
     lookup.last = Loss(each, begins, "it is gone")
-    with caplog.at_level(logging.WARNING):
-        recovery(lookup, Clock(100.0), strict=False).check_timeouts([each])
+    recovery(lookup, Clock(100.0), strict=False).check_timeouts([each])
     assert (each.position, each.ahead, each.done) == (to, to, to == 100)
     (line,) = [record.getMessage() for record in caplog.records]
     assert f"continuing at offset {to}, because failOnDataLoss=false" in line
@@ -180,18 +174,12 @@ def test_a_failed_range_goes_on_at_its_new_leader() -> None:
     assert early.failure is None
 
 
-def test_of_delivered_ranges_no_leader_is_looked_up() -> None:
-    lookup = ScriptedLookup()
-    lookup.mendable = TransportError("no waiting mends this")
-    delivered = waiting(0.0)
-    delivered.mark_delivered(delivered.until)
-    recovery(lookup, Clock(100.0)).mend([delivered])
-    assert lookup.asked == []
-
-
 def test_a_failure_that_no_waiting_mends_ends_the_task_at_once() -> None:
     lookup = ScriptedLookup()
     lookup.mendable = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "orders-0")
+    delivered = waiting(0.0)
+    delivered.mark_delivered(delivered.until)
+    recovery(lookup, Clock(100.0)).mend([delivered])
     with pytest.raises(BrokerError, match="orders-0: TOPIC_AUTHORIZATION_FAILED"):
         recovery(lookup, Clock(100.0)).mend([waiting(100.0)])
     assert lookup.asked == []
@@ -224,3 +212,90 @@ def test_the_end_of_a_task_closes_the_connections_of_the_lookup() -> None:
     lookup = ScriptedLookup()
     recovery(lookup, Clock()).close()
     assert lookup.is_closed
+
+
+# -- what a task knows of each planned range ---------------------------------------------------------------------------
+
+FAILURE = error_of(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+KIB = 1024
+
+
+def test_the_time_without_records_runs_from_the_first_empty_answer_until_records_come() -> None:
+    made = cursor(start=10)
+    made.mark_waiting(5.0)
+    made.mark_waiting(6.0)
+    assert made.waiting_since == 5.0
+    made.empty_answers = 2
+    made.mark_fetched(20, 100)
+    assert (made.waiting_since, made.empty_answers) == (None, 0)
+
+
+def test_a_failure_stops_fetching_until_the_leader_is_known_again_and_what_was_not_delivered_is_fetched_anew() -> None:
+    made = cursor(start=10)
+    made.mark_fetched(50, 1_000)
+    made.mark_delivered(30)
+    made.mark_failed(FAILURE, 5.0)
+    assert (made.wants_more, made.waiting_since) == (False, 5.0)
+    made.move_to(OTHER, 8)
+    assert (made.wants_more, made.failure) == (True, None)
+    assert (made.source, made.leader_epoch) == (OTHER, 8)
+    assert (made.ahead, made.position) == (30, 30)
+    assert made.waiting_since == 5.0, "a new leader that sends nothing does not extend the timeout"
+
+
+@pytest.mark.parametrize(("offset", "position", "done"), [(40, 40, False), (100, 100, True), (140, 100, True)])
+def test_a_skip_goes_on_behind_the_loss_and_never_beyond_the_range(offset: int, position: int, done: bool) -> None:
+    made = cursor(start=10)
+    made.mark_failed(FAILURE, 5.0)
+    made.empty_answers = 3
+    made.skip_to(offset)
+    assert (made.position, made.ahead, made.done) == (position, position, done)
+    assert (made.failure, made.waiting_since, made.empty_answers) == (None, None, 0)
+
+
+# -- how much is asked for ---------------------------------------------------------------------------------------------
+
+
+def test_a_first_request_takes_records_of_256_bytes_and_a_quarter_more() -> None:
+    assert cursor(start=0, until=1_000).bytes_wanted(1024 * KIB) == 320_000
+
+
+@pytest.mark.parametrize(
+    ("until", "most", "wanted"), [(1, 1024 * KIB, 64 * KIB), (1_000_000, 1024 * KIB, 1024 * KIB), (1, 1_000, 1_000)]
+)
+def test_a_request_asks_for_64_kib_at_least_and_for_its_limit_at_most(until: int, most: int, wanted: int) -> None:
+    assert cursor(start=0, until=until).bytes_wanted(most) == wanted
+
+
+def test_the_size_of_the_last_answer_sizes_the_next_requests_of_its_topic_and_of_no_other() -> None:
+    made = cursor(start=0, until=1_000)
+    made.mark_fetched(100, 200_000)
+    assert made.bytes_wanted(10_000 * KIB) == 900 * 2_000 * 5 // 4
+    assert cursor(start=0, until=100).bytes_wanted(10_000 * KIB) == 100 * 2_000 * 5 // 4, "the next task of the process"
+    other = Cursor.of(FetchRange(OffsetRange(TopicPartition("returns", 0), 0, 1_000), LEADER))
+    assert other.bytes_wanted(10_000 * KIB) == 320_000
+
+
+def test_a_message_known_to_be_larger_is_asked_for_whole_once() -> None:
+    made = cursor(start=0, until=10)
+    made.min_bytes = 5_000 * KIB
+    assert made.bytes_wanted(1024 * KIB) == 5_000 * KIB
+    made.mark_fetched(1, 100)
+    assert made.bytes_wanted(1024 * KIB) == 64 * KIB
+
+
+@pytest.mark.parametrize(
+    ("planned", "text"),
+    [
+        (
+            Cursor.of(FetchRange(OffsetRange(TopicPartition("orders", 0), 10, 100), None)),
+            "orders-0 at offset 10 of [10, 100)",
+        ),
+        (
+            Cursor.of(FetchRange(OffsetRange(TopicPartition("events", 10_002), 30, 90), None), KAFKA07_LOG),
+            "events 1-2 at position 30 of [30, 90)",
+        ),
+    ],
+)
+def test_messages_name_the_partition_and_the_place_as_its_kafka_does(planned: Cursor, text: str) -> None:
+    assert str(planned) == text

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,20 +18,34 @@ from streamgroup.errors import (
     ProduceAuthorizationError,
     ProduceError,
     RecordTooLargeError,
+    TransportError,
     UnknownTopicError,
     error_of,
 )
+from streamgroup.executor.write.produce_links import ProduceLinks
 from streamgroup.executor.write.producer import RecordSlices, TaskClock, TaskProducer
 from streamgroup.executor.write.written import PartitionWritten
+from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady
+from streamgroup.kafka.producer import events as ev
 from streamgroup.kafka.records.encode import RecordColumns
 from streamgroup.kafka.records.record_columns import concat
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest
+from streamgroup.kafka.wire.messages.log import FetchRequest
 from streamgroup.kafka.wire.messages.produce import InitProducerIdRequest, ProduceRequest
-from streamgroup.model import TopicPartition
+from streamgroup.model import Broker, TopicPartition
+from streamgroup.options.tls import TlsOptions
+from streamgroup.options.types import ClientOptions
+from tests.clock import Clock
+from tests.fakes.answers import metadata, topic
+from tests.fakes.broker import SILENCE
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.executor.producing import (
     ENCODER,
+    HEADERS,
     TOPIC,
+    VERSIONS,
     SkippingClock,
+    StubPoller,
     client_of,
     clock_of_metadata,
     payload,
@@ -39,7 +54,7 @@ from tests.unit.executor.producing import (
 )
 from tests.unit.kafka.producer.broker import Era
 from tests.unit.kafka.records import reference
-from tests.waiting import wait_until
+from tests.waiting import soon, wait_until
 
 Start = Callable[..., ScriptedCluster]
 Open = Callable[..., TaskProducer]
@@ -67,8 +82,7 @@ def test_the_commit_message_has_the_append_time_and_the_producer(start_cluster: 
     assert producer.written.producers == {(appended.producer_id, appended.epoch)}
 
 
-def test_payloads_of_one_batch_are_one_record_batch(start_cluster: Start, open_producer: Open) -> None:
-    cluster = start_cluster()
+def test_payloads_of_one_batch_are_one_record_batch(cluster: ScriptedCluster, open_producer: Open) -> None:
     producer = open_producer(cluster, linger_ms=1_000)
     for value in VALUES:
         producer.append([placed(value)])
@@ -108,8 +122,7 @@ def test_a_connection_that_was_idle_for_too_long_is_not_used_again(
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_is_read_back(start_cluster: Start, open_producer: Open, codec: str) -> None:
-    cluster = start_cluster()
+def test_every_codec_is_read_back(cluster: ScriptedCluster, open_producer: Open, codec: str) -> None:
     write(open_producer(cluster, compression=codec), placed(*VALUES))
     assert cluster.values(TOPIC, 0) == VALUES
 
@@ -131,8 +144,7 @@ def test_zstd_is_refused_for_a_broker_before_kafka_2_1(start_cluster: Start, ope
 # -- errors that pass --------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_too_few_replicas_have_is_not_there_twice(start_cluster: Start, open_producer: Open) -> None:
-    cluster = start_cluster()
+def test_a_batch_that_too_few_replicas_have_is_not_there_twice(cluster: ScriptedCluster, open_producer: Open) -> None:
     cluster.answer(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, times=2, appended=True)
     producer = open_producer(cluster, batch_size=1)
     write(producer, *map(placed, VALUES))
@@ -141,10 +153,9 @@ def test_a_batch_that_too_few_replicas_have_is_not_there_twice(start_cluster: St
 
 
 @pytest.mark.parametrize("appended", [True, False])
-def test_a_connection_that_is_cut_loses_and_repeats_nothing(
-    start_cluster: Start, open_producer: Open, appended: bool
+def test_a_cut_connection_loses_and_repeats_nothing(
+    cluster: ScriptedCluster, open_producer: Open, appended: bool
 ) -> None:
-    cluster = start_cluster()
     cluster.cut(times=2, appended=appended)
     write(open_producer(cluster, batch_size=1), *map(placed, VALUES))
     assert cluster.values(TOPIC, 0) == VALUES
@@ -152,10 +163,7 @@ def test_a_connection_that_is_cut_loses_and_repeats_nothing(
 
 
 @pytest.mark.slow
-def test_a_broker_that_does_not_answer_is_asked_over_another_connection(
-    start_cluster: Start, open_producer: Open
-) -> None:
-    cluster = start_cluster()
+def test_a_silent_broker_is_asked_over_another_connection(cluster: ScriptedCluster, open_producer: Open) -> None:
     cluster.mute(appended=True)
     write(open_producer(cluster, request_timeout_ms=1_000), placed(b"a"))
     assert cluster.values(TOPIC, 0) == [b"a"]
@@ -210,9 +218,7 @@ def test_a_broker_without_producer_ids_is_written_to_without_idempotence(
     assert [note.split(":")[0] for note in producer.written.notes] == ["this task writes without idempotence"]
 
 
-def test_a_broker_without_producer_ids_is_refused_where_idempotence_is_required(
-    start_cluster: Start, open_producer: Open
-) -> None:
+def test_a_broker_without_producer_ids_is_refused_with_idempotence(start_cluster: Start, open_producer: Open) -> None:
     cluster = start_cluster(versions={InitProducerIdRequest: (0, -1)})
     producer = open_producer(cluster, require_idempotence=True)
     with pytest.raises(ProduceError, match=r"0\.11 or later: leave kafka\.enable\.idempotence out"):
@@ -222,9 +228,8 @@ def test_a_broker_without_producer_ids_is_refused_where_idempotence_is_required(
 
 
 def test_without_acknowledgements_a_batch_counts_as_written_once_it_is_sent(
-    start_cluster: Start, open_producer: Open
+    cluster: ScriptedCluster, open_producer: Open
 ) -> None:
-    cluster = start_cluster()
     producer = open_producer(cluster, acks=0)
     write(producer, placed(*VALUES))
     assert producer.written.partitions[TopicPartition(TOPIC, 0)].first_offset == -1
@@ -233,8 +238,7 @@ def test_without_acknowledgements_a_batch_counts_as_written_once_it_is_sent(
     assert not cluster.producer_ids
 
 
-def test_with_one_acknowledgement_the_offsets_are_known(start_cluster: Start, open_producer: Open) -> None:
-    cluster = start_cluster()
+def test_with_one_acknowledgement_the_offsets_are_known(cluster: ScriptedCluster, open_producer: Open) -> None:
     producer = open_producer(cluster, acks=1, enable_idempotence=False)
     write(producer, placed(*VALUES))
     assert producer.written.partitions[TopicPartition(TOPIC, 0)].last_offset == 19
@@ -245,10 +249,8 @@ def test_with_one_acknowledgement_the_offsets_are_known(start_cluster: Start, op
 # -- errors that do not pass -------------------------------------------------------------------------------------------
 
 
-def test_a_refused_batch_fails_the_task_and_everything_after_it(start_cluster: Start, open_producer: Open) -> None:
-    cluster = start_cluster()
+def test_a_refused_batch_fails_the_task_and_all_after_it(cluster: ScriptedCluster, producer: TaskProducer) -> None:
     cluster.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    producer = open_producer(cluster)
     for act in (lambda: write(producer, placed(b"a")), producer.flush, lambda: producer.append([placed(b"b")])):
         with pytest.raises(ProduceError) as raised:
             act()
@@ -258,11 +260,9 @@ def test_a_refused_batch_fails_the_task_and_everything_after_it(start_cluster: S
 
 
 def test_a_partition_that_is_refused_leaves_the_others_of_its_request_written(
-    start_cluster: Start, open_producer: Open
+    cluster: ScriptedCluster, producer: TaskProducer
 ) -> None:
-    cluster = start_cluster()
     cluster.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC, 1)
-    producer = open_producer(cluster)
     with pytest.raises(ProduceError, match=f"{TOPIC}-1"):
         write(producer, placed(b"a"), placed(b"b", partition=1))
     assert len(cluster.requests) == 1
@@ -272,9 +272,7 @@ def test_a_partition_that_is_refused_leaves_the_others_of_its_request_written(
 
 def test_headers_before_kafka_0_11_are_an_error_with_the_partition(start_cluster: Start, open_producer: Open) -> None:
     cluster = start_cluster(versions={ProduceRequest: (0, 2), InitProducerIdRequest: (0, -1)})
-    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    headers = pa.array([[{"key": "h", "value": b"1"}]], kind)
-    records = RecordColumns(None, pa.array([b"a"], pa.binary()), np.zeros(1, np.int64), headers)
+    records = RecordColumns(None, pa.array([b"a"], pa.binary()), np.zeros(1, np.int64), HEADERS)
     with pytest.raises(
         EncodeError, match=rf"cannot write to {TOPIC}-1: .* no headers .* Write the records without them"
     ):
@@ -286,8 +284,7 @@ def test_a_record_above_max_request_size_fails(start_cluster: Start, open_produc
         write(open_producer(start_cluster(), max_request_size=100), placed(b"x" * 101))
 
 
-def test_a_batch_that_nobody_acknowledges_fails_in_time(start_cluster: Start, open_producer: Open) -> None:
-    cluster = start_cluster()
+def test_a_batch_that_nobody_acknowledges_fails_in_time(cluster: ScriptedCluster, open_producer: Open) -> None:
     cluster.answer(ErrorCode.NOT_ENOUGH_REPLICAS, times=1_000)
     producer = open_producer(cluster, clock=lambda: time.monotonic() + 10 * len(cluster.requests))
     with pytest.raises(DeliveryTimeoutError, match="NOT_ENOUGH_REPLICAS"):
@@ -295,10 +292,9 @@ def test_a_batch_that_nobody_acknowledges_fails_in_time(start_cluster: Start, op
 
 
 def test_a_topic_that_does_not_exist_fails_within_max_block_ms_and_the_log_names_it(
-    start_cluster: Start, open_producer: Open, caplog: pytest.LogCaptureFixture
+    cluster: ScriptedCluster, open_producer: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The time moves with the answers, so a slow machine changes nothing."""
-    cluster = start_cluster()
     producer = open_producer(cluster, clock=clock_of_metadata(cluster, seconds=2), max_block_ms=30_000)
     with pytest.raises(UnknownTopicError, match="missing"):
         producer.topic("missing")
@@ -318,8 +314,7 @@ def test_a_topic_that_appears_within_max_block_ms_is_found(start_cluster: Start,
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_buffered_stays_within_buffer_memory(start_cluster: Start, open_producer: Open) -> None:
-    cluster = start_cluster()
+def test_what_is_buffered_stays_within_buffer_memory(cluster: ScriptedCluster, open_producer: Open) -> None:
     producer = open_producer(
         cluster, buffer_memory=5_000, batch_size=1_000, linger_ms=10_000, delivery_timeout_ms=60_000
     )
@@ -333,8 +328,7 @@ def test_what_is_buffered_stays_within_buffer_memory(start_cluster: Start, open_
     assert cluster.values(TOPIC, 0) == values
 
 
-def test_large_payloads_are_appended_in_parts(start_cluster: Start, open_producer: Open) -> None:
-    cluster = start_cluster()
+def test_large_payloads_are_appended_in_parts(cluster: ScriptedCluster, open_producer: Open) -> None:
     producer = open_producer(cluster, buffer_memory=1)
     large = [bytes([n]) * 600_000 for n in range(4)]
     write(producer, *map(placed, large))
@@ -342,8 +336,7 @@ def test_large_payloads_are_appended_in_parts(start_cluster: Start, open_produce
 
 
 @pytest.mark.slow
-def test_no_room_within_max_block_ms_fails(start_cluster: Start, open_producer: Open) -> None:
-    cluster = start_cluster()
+def test_no_room_within_max_block_ms_fails(cluster: ScriptedCluster, open_producer: Open) -> None:
     cluster.mute(times=100)
     producer = open_producer(cluster, buffer_memory=10, max_block_ms=1_000)
     started = time.monotonic()
@@ -416,10 +409,9 @@ THROTTLED_S = 0.3
     ],
 )
 def test_a_code_that_passes_costs_no_record_no_order_and_no_duplicate(
-    start_cluster: Start, open_producer: Open, code: ErrorCode, appended: bool
+    cluster: ScriptedCluster, open_producer: Open, code: ErrorCode, appended: bool
 ) -> None:
     """Several batches are in flight, so the broker refuses those behind the first one as out of order."""
-    cluster = start_cluster()
     producer = open_producer(cluster, batch_size=1)
     write(producer, placed(b"first"))
     cluster.answer(code, TOPIC, 0, times=3, appended=appended)
@@ -445,11 +437,9 @@ def test_a_code_that_passes_costs_no_record_no_order_and_no_duplicate(
     ],
 )
 def test_a_code_that_stays_fails_the_task_with_the_partition_the_code_and_the_next_step(
-    start_cluster: Start, open_producer: Open, code: ErrorCode, kind: type[ProduceError], advice: str
+    cluster: ScriptedCluster, producer: TaskProducer, code: ErrorCode, kind: type[ProduceError], advice: str
 ) -> None:
-    cluster = start_cluster()
     cluster.answer(code, TOPIC, 1)
-    producer = open_producer(cluster)
     with pytest.raises(kind) as raised:
         write(producer, placed(b"a", partition=1))
     said = str(raised.value)
@@ -460,20 +450,17 @@ def test_a_code_that_stays_fails_the_task_with_the_partition_the_code_and_the_ne
     assert not producer.is_usable
 
 
-def test_a_batch_that_no_segment_can_hold_is_divided(start_cluster: Start, open_producer: Open) -> None:
-    cluster = start_cluster()
+def test_a_batch_that_no_segment_can_hold_is_divided(cluster: ScriptedCluster, producer: TaskProducer) -> None:
     cluster.answer(ErrorCode.RECORD_LIST_TOO_LARGE, times=2)
-    producer = open_producer(cluster)
     write(producer, placed(*VALUES))
     assert cluster.values(TOPIC, 0) == VALUES
     assert len(cluster.log(TOPIC, 0)) > 2
 
 
-def test_a_user_who_may_not_write_idempotently_learns_what_to_grant(start_cluster: Start, open_producer: Open) -> None:
-    cluster = start_cluster()
+def test_a_user_without_idempotent_write_learns_what_to_grant(cluster: ScriptedCluster, producer: TaskProducer) -> None:
     cluster.refuse_producer_id(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     with pytest.raises(ProduceAuthorizationError, match=r"IdempotentWrite .*kafka\.enable\.idempotence=false"):
-        write(open_producer(cluster), placed(b"a"))
+        write(producer, placed(b"a"))
     assert cluster.values(TOPIC, 0) == []
 
 
@@ -494,12 +481,211 @@ def test_a_producer_that_the_brokers_have_forgotten_goes_on(
     assert len(cluster.producer_ids) == 1
 
 
-def test_a_broker_that_asks_to_wait_gets_nothing_meanwhile(start_cluster: Start, open_producer: Open) -> None:
-    cluster = start_cluster()
+def test_a_broker_that_asks_to_wait_gets_nothing_meanwhile(cluster: ScriptedCluster, producer: TaskProducer) -> None:
     cluster.throttle(THROTTLED_S)
-    producer = open_producer(cluster)
     write(producer, placed(b"a"))
     asked = time.monotonic()
     write(producer, placed(b"b"))
     assert time.monotonic() - asked >= 0.9 * THROTTLED_S
     assert cluster.values(TOPIC, 0) == [b"a", b"b"]
+
+
+# -- the connections of a producer, and what becomes of its requests when they end -------------------------------------
+
+OpenLinks = Callable[..., ProduceLinks]
+
+
+@pytest.fixture
+def open_links() -> Iterator[OpenLinks]:
+    opened: list[ProduceLinks] = []
+
+    def make(client: ClientOptions, clock: Callable[[], float] = time.monotonic) -> ProduceLinks:
+        opened.append(ProduceLinks(client, lambda _, version: b"%d" % version, clock))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def links(cluster: ScriptedCluster, open_links: OpenLinks) -> ProduceLinks:
+    return open_links(client_of(cluster))
+
+
+def events_of(links: ProduceLinks, count: int) -> list[ev.Event]:
+    """The next events, at least so many."""
+    found: list[ev.Event] = []
+    deadline = soon()
+    while len(found) < count and deadline > time.monotonic():
+        found += links.wait(0.1)
+    return found
+
+
+def test_metadata_and_producer_id_come_over_one_connection(cluster: ScriptedCluster, links: ProduceLinks) -> None:
+    links.read_metadata(frozenset({TOPIC, "missing"}))
+    links.get_producer_id()
+    assert not links.is_usable
+    read, given = events_of(links, 2)
+    assert isinstance(read, ev.MetadataRead)
+    assert set(read.topics) == {TOPIC}
+    assert read.errors == {"missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert given == ev.ProducerIdGiven(1000, 0)
+    assert cluster.brokers[0].connections == 1
+    assert links.is_usable
+
+
+def test_a_broker_to_which_no_retry_connects_fails_the_task(start_cluster: Start, open_links: OpenLinks) -> None:
+    tls = TlsOptions(truststore_type="PEM", truststore_location="/nowhere.pem")
+    links = open_links(replace(client_of(start_cluster()), security_protocol="SSL", tls=tls))
+    links.read_metadata(frozenset({TOPIC}))
+    with pytest.raises(ConfigError, match=r"/nowhere\.pem: No such file"):
+        events_of(links, 1)
+
+
+@pytest.mark.parametrize("id_first", [True, False])
+def test_a_refused_question_leaves_the_next_one_on_the_same_connection(
+    start_cluster: Start, open_links: OpenLinks, id_first: bool
+) -> None:
+    links = open_links(client_of(start_cluster(versions={InitProducerIdRequest: (0, -1)})))
+    asks = [links.get_producer_id, lambda: links.read_metadata(frozenset({TOPIC}))]
+    for ask in asks if id_first else reversed(asks):
+        ask()
+    refused, read = events_of(links, 2)
+    assert isinstance(refused, ev.ProducerIdRefused)
+    assert refused.code == ErrorCode.UNSUPPORTED_VERSION
+    assert isinstance(read, ev.MetadataRead)
+
+
+def test_the_next_bootstrap_server_is_asked_where_one_is_away(start_cluster: Start, open_links: OpenLinks) -> None:
+    cluster = start_cluster(2)
+    cluster.brokers[0].stop()
+    links = open_links(client_of(cluster))
+    links.read_metadata(frozenset({TOPIC}))
+    (read,) = events_of(links, 1)
+    assert isinstance(read, ev.MetadataRead)
+
+
+def test_metadata_fail_where_no_broker_answers(start_cluster: Start, open_links: OpenLinks) -> None:
+    cluster = start_cluster(2)
+    cluster.stop()
+    links = open_links(client_of(cluster))
+    links.read_metadata(frozenset({TOPIC}))
+    links.get_producer_id()
+    failed, refused = sorted(events_of(links, 2), key=lambda event: type(event).__name__)
+    assert isinstance(failed, ev.MetadataFailed)
+    assert all(str(port) in failed.reason for _, port in cluster.addresses)
+    assert isinstance(refused, ev.ProducerIdRefused)
+    assert refused.code == ErrorCode.NETWORK_EXCEPTION
+
+
+@pytest.mark.slow
+def test_a_question_is_given_up_after_the_request_timeout(cluster: ScriptedCluster, open_links: OpenLinks) -> None:
+    cluster.brokers[0].handlers[MetadataRequest] = lambda *_: SILENCE
+    links = open_links(client_of(cluster, request_timeout_ms=1_000))
+    links.read_metadata(frozenset({TOPIC}))
+    assert events_of(links, 1) == [ev.MetadataFailed("no answer within request.timeout.ms=1000")]
+
+
+def a_send(node: int, token: int = 1, acks: int = -1) -> ev.Send:
+    return ev.Send(node, token, (), acks, 1_000, {})
+
+
+def test_a_send_to_an_unknown_broker_is_reported_as_not_written(start_cluster: Start, open_links: OpenLinks) -> None:
+    links = open_links(client_of(start_cluster()))
+    links.send(a_send(7))
+    assert links.wait(None) == [ev.Disconnected(7, "broker 7 is not in the metadata", written=False)]
+
+
+@pytest.mark.parametrize(("acks", "is_away"), [(-1, False), (1, False), (-1, True)])
+def test_a_request_without_an_answer_may_be_written_unless_its_broker_is_away(
+    cluster: ScriptedCluster, links: ProduceLinks, acks: int, is_away: bool
+) -> None:
+    cluster.cut(appended=True)
+    if is_away:
+        cluster.stop()
+    links.use_brokers((Broker(0, *cluster.addresses[0]),))
+    links.send(a_send(0, acks=acks))
+    (lost,) = events_of(links, 1)
+    assert isinstance(lost, ev.Disconnected)
+    assert lost.written is not is_away
+    assert links.is_usable
+
+
+def test_a_request_without_an_answer_is_written_after_the_throttle_time_of_its_broker(
+    start_cluster: Start, open_links: OpenLinks
+) -> None:
+    """With acks=0 the task ends when its requests are written, and its worker process may end next."""
+    cluster, skipped = start_cluster(versions={FetchRequest: FetchRequest.VERSIONS}), Clock(0.0)
+    throttled = replace(metadata({0: cluster.addresses[0][1]}, topic(TOPIC, 0)), throttle_time_ms=3_600_000)
+    cluster.brokers[0].handlers[MetadataRequest] = lambda *_: throttled
+    links = open_links(client_of(cluster), lambda: time.monotonic() + skipped())
+    links.read_metadata(frozenset({TOPIC}))
+    events_of(links, 1)
+    links.send(a_send(0, acks=0))
+    assert (links.wait(0), cluster.requests) == ([], [])
+    skipped.sleep(3_600)
+    assert events_of(links, 1) == [ev.Written(1)]
+    cluster.brokers[0].wait_for(lambda _: len(cluster.requests) == 1)
+
+
+def test_no_event_follows_a_connection_that_was_given_up(cluster: ScriptedCluster, links: ProduceLinks) -> None:
+    cluster.mute()
+    links.use_brokers((Broker(0, *cluster.addresses[0]),))
+    links.send(a_send(0))
+    while not cluster.requests:
+        links.wait(0.01)
+    links.disconnect(0)
+    assert links.wait(0.05) == []
+    assert links.is_usable
+    cluster.brokers[0].wait_for(lambda broker: broker.resets + broker.ends == 1)
+
+
+def test_a_broker_at_another_address_is_connected_to_there(start_cluster: Start, open_links: OpenLinks) -> None:
+    cluster = start_cluster(2)
+    links = open_links(client_of(cluster))
+    for node in range(2):
+        links.use_brokers((Broker(0, *cluster.addresses[node]),))
+        links.send(a_send(0, token=node))
+        assert [type(event) for event in events_of(links, 1)] == [ev.Answered]
+    assert [node for node, _, _ in cluster.requests] == [0, 1]
+
+
+@pytest.fixture
+def poller(monkeypatch: pytest.MonkeyPatch) -> StubPoller:
+    stub = StubPoller()
+    monkeypatch.setattr("streamgroup.executor.write.produce_links.Poller", lambda *_: stub)
+    return stub
+
+
+TWO = ClientOptions((("first", 1), ("second", 2)))
+END = TransportError("it has ended")
+
+
+def test_a_question_does_not_go_to_a_connection_that_ended_with_another(
+    poller: StubPoller, open_links: OpenLinks
+) -> None:
+    links = open_links(TWO)
+    links.use_brokers((Broker(0, "first", 1), Broker(1, "second", 2)))
+    links.send(a_send(0))
+    links.send(a_send(1))
+    one, two = poller.handles
+    poller.events = [ConnectionReady(one, VERSIONS), ConnectionReady(two, VERSIONS)]
+    links.wait(0.0)
+    links.read_metadata(frozenset({TOPIC}))
+    assert [type(request) for handle, request in poller.sent if handle == one][-1] is MetadataRequest
+    poller.events = [ConnectionLost(one, END, ()), ConnectionLost(two, END, ())]
+    assert [type(event) for event in links.wait(0.0)] == [ev.Disconnected] * 2
+    assert [(handle.host, handle.port) for handle in poller.handles[2:]] == [("second", 2)]
+    poller.events = [ConnectionLost(poller.handles[2], END, ())]
+    assert links.wait(0.0) == [ev.MetadataFailed("it has ended; it has ended")]
+
+
+def test_a_connection_that_ends_as_it_begins_carries_nothing(poller: StubPoller, open_links: OpenLinks) -> None:
+    links = open_links(TWO)
+    links.use_brokers((Broker(0, "first", 1),))
+    links.send(a_send(0))
+    (handle,) = poller.handles
+    poller.events = [ConnectionReady(handle, VERSIONS), ConnectionLost(handle, END, ())]
+    assert links.wait(0.0) == [ev.Disconnected(0, "it has ended", written=False)]
+    assert poller.sent == []

@@ -43,8 +43,7 @@ def partitions(*numbers: int) -> pa.Array:
     return pa.array(numbers, pa.int32())
 
 
-def test_rows_lie_in_the_partitions_that_they_name(start_cluster: Start) -> None:
-    cluster = start_cluster()
+def test_rows_lie_in_the_partitions_that_they_name(cluster: ScriptedCluster) -> None:
     batches = [rows([b"a", b"b", None], partition=partitions(1, 0, 1)), rows([]), rows([b"d"], partition=partitions(1))]
     written = write(batches, sink_options(cluster))
     assert cluster.values(TOPIC, 0) == [b"b"]
@@ -60,15 +59,12 @@ def test_rows_lie_in_the_topics_that_they_name(start_cluster: Start) -> None:
     assert (cluster.values("one", 0), cluster.values("two", 0)) == ([b"a", b"c"], [b"b"])
 
 
-def test_a_task_without_rows_writes_nothing(start_cluster: Start) -> None:
-    cluster = start_cluster()
+def test_a_task_without_rows_writes_nothing(cluster: ScriptedCluster) -> None:
     assert write([rows([])], sink_options(cluster)).partitions == {}
     assert cluster.requests == []
 
 
-def test_rows_without_a_timestamp_get_the_time_of_the_write(start_cluster: Start, open_producer: Open) -> None:
-    cluster = start_cluster()
-    producer = open_producer(cluster)
+def test_rows_without_a_timestamp_get_the_time_of_the_write(cluster: ScriptedCluster, producer: TaskProducer) -> None:
     SinkWriter(producer, sink_options(cluster), clock=lambda: 1_700_000_000.5).write(
         rows([b"a"], partition=partitions(0))
     )
@@ -107,9 +103,7 @@ def test_a_batch_has_at_most_batch_size_bytes(start_cluster: Start) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_without_acknowledgements_batches_are_cut_at_the_limit_of_the_topic(
-    start_cluster: Start, compression: str
-) -> None:
+def test_without_acknowledgements_the_limit_of_the_topic_cuts_batches(start_cluster: Start, compression: str) -> None:
     cluster = start_cluster(topics={TOPIC: 1}, max_message_bytes=5_000)
     values = [random.Random(n).randbytes(50) for n in range(2_000)]
     written = write([rows(values)], sink_options(cluster, acks=0, compression=compression))
@@ -161,9 +155,7 @@ def test_a_partition_that_was_added_meanwhile_is_found(start_cluster: Start) -> 
 
 
 @pytest.mark.parametrize("with_keys", [True, False])
-def test_rows_of_a_topic_that_was_created_again_with_fewer_partitions_are_routed_again(
-    start_cluster: Start, with_keys: bool
-) -> None:
+def test_rows_of_a_topic_that_has_fewer_partitions_now_are_routed_again(start_cluster: Start, with_keys: bool) -> None:
     cluster = start_cluster(topics={TOPIC: 4})
     options = sink_options(cluster, batch_size=100)
     values = [b"%d" % n for n in range(200)]
@@ -192,17 +184,14 @@ def test_a_row_that_names_a_partition_which_the_new_topic_lacks_fails_at_once(st
     assert not raised.value.maybe_written
 
 
-def test_a_partition_that_does_not_exist_fails_after_one_refresh(start_cluster: Start) -> None:
-    cluster = start_cluster()
+def test_a_partition_that_does_not_exist_fails_after_one_refresh(cluster: ScriptedCluster) -> None:
     with pytest.raises(UnknownPartition):
         write([rows([b"a"], partition=partitions(7))], sink_options(cluster))
     assert len(cluster.brokers[0].asked("Metadata")) == 2
     assert cluster.requests == []
 
 
-def test_a_missing_topic_fails_in_time_and_the_next_task_goes_on(
-    start_cluster: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_missing_topic_the_next_task_goes_on(start_cluster: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = start_cluster(topics={})
     clock = clock_of_metadata(cluster, seconds=10)
     producers: ProducerPool[Any, TaskProducer] = ProducerPool(lambda key: TaskProducer(*key, clock))
@@ -216,8 +205,7 @@ def test_a_missing_topic_fails_in_time_and_the_next_task_goes_on(
     producers.clear()
 
 
-def test_what_the_rows_iterator_raises_ends_the_task(start_cluster: Start) -> None:
-    cluster = start_cluster()
+def test_what_the_rows_iterator_raises_ends_the_task(cluster: ScriptedCluster) -> None:
 
     def broken() -> Any:
         yield rows([b"a"], partition=partitions(0))
