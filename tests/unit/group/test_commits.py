@@ -37,6 +37,14 @@ def due(commits: Commits, now: float = NOW, *, moved: bool = False, everything: 
     return commits.is_due(now, moved=moved, everything=everything)
 
 
+def test_one_that_is_to_be_made_again_is_due_although_nothing_has_moved_since() -> None:
+    commits = Commits()
+    assert not commits.answered(commits.make(NOW, "m", 3, OFFSETS), CommitVerdict.RETRY, NOW)
+    assert (due(commits), commits.unfinished) == (True, True)
+    commits.nothing_held()
+    assert (due(commits), commits.unfinished) == (False, False)
+
+
 def test_it_measures_how_long_the_accepted_ones_took() -> None:
     commits = Commits()
     commits.answered(commits.make(NOW, "m", 3, OFFSETS), CommitVerdict.RETRY, NOW + 10)

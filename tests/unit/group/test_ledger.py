@@ -342,6 +342,9 @@ def test_a_proven_replay_moves_what_stands_in_its_ranges(
     ledger = Ledger("g", "now", "lineage")
     low = 90 if seen is None else max(90, seen.offset)
     ledger.replayed(BEFORE, LOGGED, (OffsetRange(A, low, 100),), {} if seen is None else {A: seen})
+    assert ledger.in_flight is not None
+    assert ledger.in_flight.ranges == (OffsetRange(A, low, 100),), "what the filter has left"
+    assert not ledger.is_planned_here(LOGGED)
     if gained == "after the proof":
         ledger.mark_sunk(LOGGED)
     gain(ledger, {} if found is None else {A: found}, A)
