@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.kafka.producer.batch import NO_IDENTITY, ProducerIdentity
+from streamgroup.kafka.producer.batch import NO_IDENTITY, BatchState, ProducerBatch, ProducerIdentity
 from streamgroup.kafka.producer.bookkeeping import TABLE, IdentitySource, ProducerCue, ProducerState, Topics
 from streamgroup.kafka.producer.config import MOST_IN_FLIGHT, Idempotence, ProducerConfig
+from streamgroup.kafka.producer.partition import PartitionQueue
 from streamgroup.model import PartitionInfo, TopicInfo
 from tests.unit.group.drivers import Even
+from tests.unit.kafka.producer.drivers import P0
+from tests.unit.kafka.producer.world import Records
 
 # -- the configuration ------------------------------------------------------------------------------------------------
 
@@ -109,6 +113,16 @@ def test_a_topic_that_does_not_appear_within_max_block_ms_is_missing_once(topics
     assert list(topics.missing(12.0)) == []
 
 
+def test_a_topic_that_is_looked_for_in_vain_is_late_once(topics: Topics) -> None:
+    topics.look_for("t", 1.0)
+    assert list(topics.late(3.9)) == []
+    assert list(topics.late(4.5)) == [("t", 6.5)]
+    assert list(topics.late(5.0)) == []
+    list(topics.missing(11.0))
+    topics.look_for("t", 20.0)  # the next task
+    assert list(topics.late(23.0)) == [("t", 7.0)]
+
+
 def test_a_request_that_no_broker_answers_is_repeated_after_a_backoff(topics: Topics) -> None:
     topics.look_for("t", 0.0)
     read(topics, 0.0, T)
@@ -133,7 +147,26 @@ def test_a_topic_is_forgotten_after_metadata_max_idle_ms_without_records(topics:
     assert topics.forget_idle(IDLE, 1e9) == []  # it is looked for
 
 
+def test_only_the_topics_with_an_id_have_one(topics: Topics) -> None:
+    for name in ("t", "u"):
+        topics.look_for(name, 0.0)
+    read(topics, 0.0, replace(T, topic_id="0b7a"), U)
+    assert topics.ids(["t", "u", "absent"]) == {"t": "0b7a"}
+
+
 # -- producer ids -----------------------------------------------------------------------------------------------------
+
+
+def test_refused_requests_are_counted_until_one_succeeds() -> None:
+    source, given = IdentitySource(), ProducerIdentity(7, 0)
+    for attempt in (1, 2):
+        source.take_due(0.0)
+        source.refused("COORDINATOR_LOAD_IN_PROGRESS (14)")
+        assert (source.attempts, source.pending) == (attempt, False)
+    assert source.reason == "no producer id: COORDINATOR_LOAD_IN_PROGRESS (14)"
+    source.take_due(0.0)
+    source.given(given)
+    assert (source.current, source.attempts, source.reason, source.pending) == (given, 0, "", False)
 
 
 def test_behind_the_last_epoch_a_new_id_is_asked_for_at_once() -> None:
@@ -143,3 +176,29 @@ def test_behind_the_last_epoch_a_new_id_is_asked_for_at_once() -> None:
     assert not source.renew(last_epoch)
     assert source.current == NO_IDENTITY
     assert source.take_due(0.0)
+
+
+# -- partitions and batches -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("leader", "leader_epoch", "follows"), [(2, 5, True), (2, 4, False), (2, 3, False), (-1, 9, False), (0, 5, True)]
+)
+def test_an_answer_moves_the_leader_if_its_epoch_is_newer(leader: int, leader_epoch: int, follows: bool) -> None:
+    queue = PartitionQueue(P0)
+    queue.follow(PartitionInfo(0, 1, 4), "")
+    queue.stale = True
+    assert queue.moved_to(leader, leader_epoch) is follows
+    assert (queue.leader, queue.stale) == ((leader, False) if follows else (1, True))
+
+
+def test_a_part_is_a_full_queued_batch_without_a_number_that_is_as_old_and_doubtful_as_the_whole() -> None:
+    whole = ProducerBatch(P0, Records((0, 1, 2, 3)), 3.0)
+    whole.number(ProducerIdentity(7, 0), 40)
+    whole.state, whole.attempts, whole.node = BatchState.SPLITTING, 4, 1
+    whole.doubtful, whole.followed, whole.code, whole.cause = True, True, 10, "MESSAGE_TOO_LARGE (10)"
+    part = whole.part(Records((0, 1)))
+    assert (part.partition, part.count, part.size, part.created_at) == (P0, 2, 20, 3.0)
+    assert (part.full, part.state, part.identity, part.base_sequence) == (True, BatchState.QUEUED, NO_IDENTITY, -1)
+    assert (part.attempts, part.node, part.code, part.cause) == (4, 1, 10, "MESSAGE_TOO_LARGE (10)")
+    assert (part.doubtful, part.followed) == (True, True)

@@ -192,6 +192,14 @@ def test_a_batch_that_the_broker_lacks_follows_the_forgotten_ones() -> None:
     assert resolved(d) == [(3, 43)]
 
 
+def test_nothing_new_is_sent_behind_a_doubtful_batch() -> None:
+    d = cut_behind(1)
+    d.append(1)
+    assert not d.all(ev.Send)
+    d.answer(0)
+    assert d.numbers() == [(7, 0, 2)]
+
+
 def test_nothing_new_is_sent_behind_a_batch_that_the_broker_does_not_recognize() -> None:
     d = cut_behind(2)
     d.append(1)
