@@ -15,19 +15,8 @@ from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, Unsuppor
 from streamgroup.kafka.records import decode as records
 from streamgroup.kafka.records.batches import Frames
 from streamgroup.kafka.records.decode import Aborted, DecodeOptions, record_batches, schema
-from tests.unit.kafka.records import reference
-from tests.unit.kafka.records.encoder import (
-    ABORT,
-    CODECS,
-    COMMIT,
-    Record,
-    compress,
-    encode_batch,
-    end_marker,
-    reseal,
-    seal,
-    varint,
-)
+from tests.unit.kafka.records import encoder, reference
+from tests.unit.kafka.records.encoder import ABORT, CODECS, COMMIT, Record, encode_batch, end_marker, reseal, seal
 from tests.unit.kafka.records.rows import decode, outcome, rows_of
 
 pytestmark = pytest.mark.usefixtures("kernel")
@@ -199,10 +188,13 @@ def test_batches_before_the_start_are_not_looked_into() -> None:
     assert decoded.value.to_pylist() == [b"y"]
 
 
-def test_a_gap_up_to_until_ends_the_range_even_if_the_next_batch_is_cut() -> None:
-    data = encode_batch([Record(3)]) + encode_batch([Record(9)])[:17]
-    assert decode(data, 3, 9, DecodeOptions()).next_offset == 9
-    assert decode(data, 3, 10, DecodeOptions()).next_offset == 4
+@pytest.mark.parametrize(("cut", "until", "found"), [(17, 9, (9, False)), (17, 10, (4, True)), (16, 9, (4, True))])
+def test_a_gap_up_to_until_ends_the_range_if_the_magic_of_the_next_frame_is_there(
+    cut: int, until: int, found: tuple[int, bool]
+) -> None:
+    """The offset of a wrapper of magic 0 or 1 is its last one: records before `until` may be in it."""
+    decoded = decode(encode_batch([Record(3)]) + encode_batch([Record(9)])[:cut], 3, until, DecodeOptions())
+    assert (decoded.next_offset, decoded.truncated) == found
 
 
 def test_a_batch_that_compaction_has_emptied_moves_the_position() -> None:
@@ -222,19 +214,12 @@ def test_a_batch_that_inflates_to_nothing_holds_no_records(codec: int) -> None:
 
 def test_a_batch_of_no_records_that_holds_bytes_is_an_error_as_in_java() -> None:
     record = encode_batch([Record(3, value=b"x")])[61:]
-    for codec, body in ((0, record), (1, compress("gzip", record)), (2, b"\0" + b"x" * 42)):
+    for codec, body in ((0, record), (1, encoder.compress("gzip", record)), (2, b"\0" + b"x" * 42)):
         data = seal(3, body, attributes=codec, last_offset_delta=0, count=0)
         assert expected(data, 0, END) == "refused"
         with pytest.raises(DecodeError, match="the record batch at offset 3: ") as caught:
             decode(data, 0, END, EVERYTHING)
         assert (caught.value.base_offset, caught.value.next_offset) == (3, 4)
-
-
-def test_a_partial_batch_at_the_end_is_left_for_the_next_fetch() -> None:
-    whole, second = encode_batch([Record(3)]), encode_batch([Record(4)])
-    for size in range(1, len(second)):
-        decoded = decode(whole + second[:size], 3, END, DecodeOptions())
-        assert (decoded.num_rows, decoded.next_offset, decoded.truncated) == (1, 4, True)
 
 
 @pytest.mark.parametrize("moment", [2**63 // 1000 + 1, -(2**63 // 1000) - 1, 1_700_000_000_000_000_000, 2**63 - 1])
@@ -311,7 +296,7 @@ def test_many_headers_on_many_records_and_very_many_on_one() -> None:
 
 def test_a_bad_record_is_blamed_on_its_own_batch() -> None:
     good = encode_batch([Record(i) for i in range(5)])
-    bad = seal(8, varint(50) + bytes(10), attributes=0, last_offset_delta=5, count=1)
+    bad = seal(8, encoder.varint(50) + bytes(10), attributes=0, last_offset_delta=5, count=1)
     with pytest.raises(DecodeError) as caught:
         decode(good + bad + encode_batch([Record(20)]), 0, END, DecodeOptions())
     assert (caught.value.base_offset, caught.value.next_offset) == (8, 14)
@@ -334,12 +319,6 @@ def test_a_batch_that_overlaps_the_one_before_it() -> None:
 def test_a_batch_is_no_message_of_another_magic(magic: int) -> None:
     with pytest.raises(DecodeError, match=r"offset 1[08]"):
         decode(SAMPLE[:16] + bytes([magic]) + SAMPLE[17:], 0, END, DecodeOptions())
-
-
-def test_without_its_magic_nobody_believes_the_offset_of_a_cut_frame() -> None:
-    # Of a wrapper of magic 0 or 1 it is the last one: records before `until` may be in it.
-    decoded = decode(encode_batch([Record(3)]) + encode_batch([Record(9)])[:16], 3, 9, DecodeOptions())
-    assert (decoded.next_offset, decoded.truncated) == (4, True)
 
 
 def test_an_unknown_codec() -> None:
@@ -433,24 +412,22 @@ def test_what_exceeds_the_cap_together_is_decoded_in_several_calls_without_abort
     assert seen == [[1, 3], [5, 7]]
 
 
-def test_aborted_transactions_need_no_order() -> None:
-    data = sent(0, 7) + end_marker(2, 7, ABORT) + sent(3, 7) + end_marker(5, 7, COMMIT) + sent(6, 7)
-    data += end_marker(8, 7, ABORT)
-    assert offsets(data, [(7, 6), (7, 0)]) == [3, 4]
+TWO_ABORTED = sent(0, 7) + end_marker(2, 7, ABORT) + sent(3, 7) + end_marker(5, 7, COMMIT) + sent(6, 7)
+PLAIN = encode_batch([Record(2)], producer_id=7)
+EMPTIED = encode_batch([], base_offset=2, producer_id=7, transactional=True, control=True)
+ABORTED = {
+    "two transactions, told in another order": (TWO_ABORTED + end_marker(8, 7, ABORT), [(7, 6), (7, 0)], [3, 4]),
+    "a batch outside of transactions": (sent(0, 7) + PLAIN + end_marker(3, 7, ABORT), [(7, 0)], [2]),
+    "a marker that compaction has emptied": (sent(0, 7) + EMPTIED + sent(3, 7), [(7, 0)], []),
+    "an unknown kind of marker": (sent(0, 7) + end_marker(2, 7, 5) + sent(3, 7), [(7, 0)], []),
+}
 
 
-def test_what_the_producer_sent_outside_of_transactions_is_seen() -> None:
-    plain = encode_batch([Record(2)], producer_id=7)
-    assert offsets(sent(0, 7) + plain + end_marker(3, 7, ABORT), [(7, 0)]) == [2]
-
-
-def test_a_marker_that_compaction_has_emptied_ends_nothing() -> None:
-    emptied = encode_batch([], base_offset=2, producer_id=7, transactional=True, control=True)
-    assert offsets(sent(0, 7) + emptied + sent(3, 7), [(7, 0)]) == []
-
-
-def test_an_unknown_kind_of_marker_ends_nothing() -> None:
-    assert offsets(sent(0, 7) + end_marker(2, 7, 5) + sent(3, 7), [(7, 0)]) == []
+@pytest.mark.parametrize(("data", "aborted", "seen"), ABORTED.values(), ids=ABORTED)
+def test_records_of_aborted_transactions_are_hidden_up_to_the_marker_and_no_others(
+    data: bytes, aborted: list[tuple[int, int]], seen: list[int]
+) -> None:
+    assert offsets(data, aborted) == seen
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\0"])

@@ -15,18 +15,9 @@ from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, Unsuppor
 from streamgroup.kafka.records import decode as records
 from streamgroup.kafka.records.batches import Frames
 from streamgroup.kafka.records.decode import DecodeOptions, record_batches, schema
-from tests.unit.kafka.records import reference, reference_sets
+from tests.unit.kafka.records import encoder_sets, reference, reference_sets
 from tests.unit.kafka.records.encoder import Record, encode_batch
-from tests.unit.kafka.records.encoder_sets import (
-    CODEC_NUMBERS,
-    COMPRESS,
-    Message,
-    encode_message,
-    encode_set,
-    encode_wrapper,
-    reseal,
-    seal,
-)
+from tests.unit.kafka.records.encoder_sets import COMPRESS, Message, encode_message, encode_set, encode_wrapper, seal
 from tests.unit.kafka.records.rows import decode, outcome
 
 pytestmark = pytest.mark.usefixtures("kernel")
@@ -117,7 +108,7 @@ def test_any_bytes_as_a_message_give_the_references_rows_or_an_error(
     message = encode_message(Message(7, b"v" * 5, b"k", 9), magic)
     for damaged in (
         seal(3, bytes([magic, attributes]) + body),
-        reseal(message[: 18 + data.draw(st.integers(0, 8))] + body + message[30:]),
+        encoder_sets.reseal(message[: 18 + data.draw(st.integers(0, 8))] + body + message[30:]),
     ):
         sized = damaged[:8] + (len(damaged) - 12).to_bytes(4, "big") + damaged[12:]
         assert outcome(sized, 0, END) == expected(sized, 0, END)
@@ -220,7 +211,7 @@ def test_inner_offsets_that_cannot_be_are_an_error(inner: list[int], magic: int)
 
 
 XERIAL_HEADER = b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"
-NOTHING = {codec: (CODEC_NUMBERS[codec], COMPRESS[codec](b"")) for codec in CODECS} | {
+NOTHING = {codec: (encoder_sets.CODEC_NUMBERS[codec], COMPRESS[codec](b"")) for codec in CODECS} | {
     "a length of zero before other bytes": (2, b"\0" + b"x" * 42),
     "a xerial header alone": (2, XERIAL_HEADER),
     "a xerial block of nothing": (2, XERIAL_HEADER + b"\0\0\0\1\0"),
@@ -331,7 +322,7 @@ def test_an_lz4_frame_whose_header_checksum_is_neither_of_the_two() -> None:
     frame = wrapper.index(b"\x04\x22\x4d\x18")
     wrapper[frame + 6 + (8 if wrapper[frame + 4] & 8 else 0)] ^= 0x55
     with pytest.raises(DecodeError, match="up to offset 3: its lz4 data has a frame whose header is damaged"):
-        decode(reseal(bytes(wrapper)), 0, END, DecodeOptions())
+        decode(encoder_sets.reseal(bytes(wrapper)), 0, END, DecodeOptions())
 
 
 def test_a_timestamp_that_fits_no_microseconds_is_null() -> None:
