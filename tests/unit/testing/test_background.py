@@ -16,14 +16,7 @@ import pytest
 
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.testing import background
-from streamgroup.testing.background import (
-    BackgroundClient,
-    BackgroundKafka,
-    BackgroundNode,
-    command_line,
-    has_ended,
-    start_ticks,
-)
+from streamgroup.testing.background import BackgroundKafka, BackgroundNode, command_line, has_ended, start_ticks
 from tests.waiting import soon, wait_until
 
 
@@ -170,7 +163,9 @@ def test_up_beside_one_of_another_security_is_refused(node: BackgroundNode, stat
         StreamGroupError, match=r"with SASL_SSL and PLAIN: Kafka with no security runs at .* kafka down"
     ):
         background.up("4.1.1", 1, {}, None, None, mechanisms=("PLAIN",))
-    client = BackgroundClient("PLAIN", {"kafka.sasl.mechanism": "PLAIN"}, "/s/client.properties", ("-Dflag",))
+    client = background.BackgroundClient(
+        "PLAIN", {"kafka.sasl.mechanism": "PLAIN"}, "/s/client.properties", ("-Dflag",)
+    )
     secured = dataclasses.replace(known, clients=(client,))
     (state / "kafka.json").write_text(json.dumps(secured.as_json()))
     assert background.up("4.1.1", 1, {}, None, None, mechanisms=("PLAIN",)) == (secured, True)

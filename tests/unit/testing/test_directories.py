@@ -7,13 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamgroup.errors import ConfigError, TransportError
-from streamgroup.testing.directories import (
-    cache_directory,
-    file_lock,
-    require_unmovable,
-    state_directory,
-    write_private,
-)
+from streamgroup.testing import directories
+from streamgroup.testing.directories import cache_directory, file_lock, require_unmovable, write_private
 
 HOLDER = """
 import pathlib, sys
@@ -29,7 +24,7 @@ def test_the_cache_is_ours_then_xdgs_then_the_homes(tmp_path: Path, monkeypatch:
     for name in ("STREAMGROUP_CACHE", "XDG_CACHE_HOME", "STREAMGROUP_STATE", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     assert cache_directory() == tmp_path / ".cache" / "streamgroup"
-    assert state_directory() == tmp_path / ".local" / "state" / "streamgroup"
+    assert directories.state_directory() == tmp_path / ".local" / "state" / "streamgroup"
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
     assert cache_directory() == Path("/xdg/streamgroup")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")

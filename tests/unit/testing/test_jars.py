@@ -138,23 +138,16 @@ def test_pinned_jars_enter_the_cache_and_are_taken_from_it(cache: Path, pinned: 
         assert [jar.name for jar in jars.resolve(*WHAT)] == sorted(pinned)
 
 
-def another(pins: dict[str, str]) -> None:
-    pins["thing-1.0.jar"] = "0" * 64
-
-
-def one_more(pins: dict[str, str]) -> None:
-    pins["more-1.0.jar"] = "0" * 64
-
-
-def one_less(pins: dict[str, str]) -> None:
-    del pins["thing-1.0.jar"]
-
-
-@pytest.mark.parametrize("change", [another, one_more, one_less])
+@pytest.mark.parametrize(
+    ("lacks", "has"),
+    [("", {"thing-1.0.jar": "0" * 64}), ("", {"more-1.0.jar": "0" * 64}), ("thing-1.0.jar", {})],
+    ids=["another", "one more", "one less"],
+)
 def test_jars_that_are_not_the_pinned_ones_never_enter_the_cache(
-    cache: Path, pinned: dict[str, str], change: Callable[[dict[str, str]], None]
+    cache: Path, pinned: dict[str, str], lacks: str, has: dict[str, str]
 ) -> None:
-    change(pinned)
+    pinned.pop(lacks, None)
+    pinned.update(has)
     with pytest.raises(
         ChecksumMismatch, match=r"jars of org\.example:thing:1\.0 differ from those pinned in .*: \w+-1\.0"
     ):
@@ -201,8 +194,10 @@ def test_pins_are_read_as_they_were_written_and_by_sha256sum(tmp_path: Path) -> 
 
 # -- the cache's owner ------------------------------------------------------------------------------------------------
 
+in_the_cache = pytest.mark.parametrize("where", ["", "thing-1.0", "thing-1.0/manifest.json", "thing-1.0/thing-1.0.jar"])
 
-@pytest.mark.parametrize("where", ["", "thing-1.0", "thing-1.0/manifest.json", "thing-1.0/thing-1.0.jar"])
+
+@in_the_cache
 @pytest.mark.parametrize("mode", [0o775, 0o757])
 def test_a_cache_that_others_may_write_to_is_not_used(cache: Path, fake_ivy: FakeIvy, where: str, mode: int) -> None:
     jars.resolve(*WHAT)
@@ -213,7 +208,7 @@ def test_a_cache_that_others_may_write_to_is_not_used(cache: Path, fake_ivy: Fak
         jars.resolve(*WHAT)
 
 
-@pytest.mark.parametrize("where", ["", "thing-1.0", "thing-1.0/manifest.json", "thing-1.0/thing-1.0.jar"])
+@in_the_cache
 def test_a_cache_of_another_user_is_not_used(
     cache: Path, fake_ivy: FakeIvy, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -276,17 +271,15 @@ def test_a_damaged_jar_never_enters_the_cache(
     assert [p.name for p in cache.iterdir()] == ["thing-1.0.lock"]
 
 
-def test_a_failed_resolution_leaves_no_files_and_the_next_one_starts_again(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, fake_ivy: FakeIvy
-) -> None:
-    def fail(*_: object, **__: object) -> None:
+def test_a_failed_resolution_leaves_no_files_and_the_next_one_starts_again(cache: Path, fake_ivy: FakeIvy) -> None:
+    def fail(_: Path) -> None:
         raise TransportError("no network")
 
-    with monkeypatch.context() as without_network:
-        without_network.setattr(jars, "run_ivy", fail)
-        with pytest.raises(TransportError, match="no network"):
-            jars.resolve(*WHAT)
+    fake_ivy.write = fail
+    with pytest.raises(TransportError, match="no network"):
+        jars.resolve(*WHAT)
     assert not (cache / "thing-1.0").exists()
+    fake_ivy.write = write_jar
     assert len(jars.resolve(*WHAT)) == 2
 
 
@@ -315,19 +308,13 @@ class Terminal(io.StringIO):
         return True
 
 
-def terminal_of(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Put a terminal of 80 columns in place of standard error. A fixture cannot: pytest then puts its own there."""
+def test_a_terminal_shows_the_step_and_how_many_of_how_many_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
-    made = Terminal()
-    monkeypatch.setattr(sys, "stderr", made)
-    return made
-
-
-def test_a_terminal_shows_the_step_and_how_many_of_how_many_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = terminal_of(monkeypatch)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)  # a fixture cannot: pytest then puts its own there
     with progress("fetching the jars of Kafka 3.9.1") as shown:
         shown.update("kafka-clients-3.9.1.jar", 2, 7)
     text = terminal.getvalue()
@@ -369,16 +356,13 @@ def test_the_stage_is_parsed_from_the_output_of_ivy(output: str, stage: tuple[st
     assert jars.stage_of(output) == stage
 
 
-def test_an_unknown_module_and_an_unreachable_repository_are_different_errors() -> None:
+def test_an_unknown_module_an_unreachable_repository_and_other_failures_are_different_errors() -> None:
     unknown, unreachable = jars.failure_of(COORDINATE, NOT_FOUND), jars.failure_of(COORDINATE, NOT_FOUND + NO_NETWORK)
     assert isinstance(unknown, ConfigError)
     assert "cannot download org.example:thing_2.13:1.2.3: Ivy's repositories do not have it" in str(unknown)
     assert isinstance(unreachable, TransportError)
     assert "is unreachable" in str(unreachable)
     assert "UnknownHostException" in str(unreachable)
-
-
-def test_any_other_failure_shows_ivys_last_words() -> None:
     assert str(jars.failure_of(COORDINATE, "Exception in thread main\n")).endswith("Exception in thread main")
 
 

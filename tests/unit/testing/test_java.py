@@ -42,12 +42,6 @@ def test_a_java_that_names_no_version_is_an_error() -> None:
         parse_java_version("/opt/java", "command not found")
 
 
-def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    executable = fake_java(tmp_path, "21.0.1")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java_executable() == executable
-
-
 def test_an_old_java_is_refused_by_name_and_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executable = fake_java(tmp_path, "11.0.22")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -69,16 +63,15 @@ def test_a_command_has_flags_before_the_class_and_arguments_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executable = fake_java(tmp_path, "17.0.1")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # it comes before the PATH
+    assert java_executable() == executable
     argv = java_command("a.Main", ["x", "y"], classpath=[Path("/a.jar"), Path("/b.jar")], flags=["-Xmx1m"])
     assert argv == [str(executable), "-Xmx1m", "-cp", f"/a.jar{os.pathsep}/b.jar", "a.Main", "x", "y"]
 
 
 def test_pyspark_brings_ivy_and_zookeeper() -> None:
-    assert [jar.name.split("-")[0] for jar in pyspark_jar_files("ivy-*.jar", "zookeeper-3*.jar")] == [
-        "ivy",
-        "zookeeper",
-    ]
+    found = pyspark_jar_files("ivy-*.jar", "zookeeper-3*.jar")
+    assert [jar.name.split("-")[0] for jar in found] == ["ivy", "zookeeper"]
     with pytest.raises(ConfigError, match=r"no-such-\*\.jar"):
         pyspark_jar_files("no-such-*.jar")
 

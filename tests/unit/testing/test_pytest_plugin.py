@@ -72,13 +72,10 @@ def test_one_server_serves_a_session_in_the_version_asked_for(
     assert log == [f"start {version}", "stop"]
 
 
-def test_a_session_that_asks_for_no_server_starts_none(pytester: pytest.Pytester, log: list[str]) -> None:
-    pytester.makepyfile("def test_one(): pass")
+@pytest.mark.parametrize(("fixture", "started"), [("", []), ("streamgroup_zookeeper", ["start zookeeper", "stop"])])
+def test_a_session_starts_only_the_servers_that_it_asks_for(
+    pytester: pytest.Pytester, log: list[str], fixture: str, started: list[str]
+) -> None:
+    pytester.makepyfile(f"def test_one({fixture}): pass")
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
-    assert log == []
-
-
-def test_zookeeper_has_a_fixture_too(pytester: pytest.Pytester, log: list[str]) -> None:
-    pytester.makepyfile("def test_one(streamgroup_zookeeper): pass")
-    pytester.runpytest_inprocess().assert_outcomes(passed=1)
-    assert log == ["start zookeeper", "stop"]
+    assert log == started
