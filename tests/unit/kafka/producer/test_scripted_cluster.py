@@ -9,7 +9,7 @@ import pytest
 
 from streamgroup.errors import ErrorCode, TransportError
 from streamgroup.kafka.net.connection import Connection
-from streamgroup.kafka.wire.messages import produce as produce_messages
+from streamgroup.kafka.wire.messages import produce as produce_api
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest, MetadataRequestTopic
 from streamgroup.kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from streamgroup.options.types import ClientOptions
@@ -70,7 +70,7 @@ def request(data: bytes, partition: int = 0, acks: int = -1, topic: str = "order
 
 def produce(
     connection: Connection, data: bytes, partition: int = 0, *, version: int = 9, acks: int = -1, topic: str = "orders"
-) -> produce_messages.PartitionProduceResponse:
+) -> produce_api.PartitionProduceResponse:
     response = connection.call(request(data, partition, acks, topic), soon(), version)
     return response.responses[0].partition_responses[0]
 
@@ -180,9 +180,11 @@ def test_topics_have_ids_from_v13_on(start: Start, connect: Connect) -> None:
 
 
 def test_a_cluster_of_an_older_release_speaks_as_configured(start: Start, connect: Connect) -> None:
-    cluster = start(versions={ProduceRequest: (0, 2), produce_messages.InitProducerIdRequest: (0, -1)}, log_append_time_ms=123)
+    cluster = start(
+        versions={ProduceRequest: (0, 2), produce_api.InitProducerIdRequest: (0, -1)}, log_append_time_ms=123
+    )
     connection = connect(cluster)
     answer = connection.call(request(encode_set([Message(0, b"a")], 1)), soon()).responses[0].partition_responses[0]
     assert answer.log_append_time_ms == 123
     assert [version for _, _, version in cluster.requests] == [2]
-    assert not connection.versions.supports(produce_messages.InitProducerIdRequest, 0)
+    assert not connection.versions.supports(produce_api.InitProducerIdRequest, 0)
