@@ -301,10 +301,10 @@ HEALTHY = {
     "host": "worker-1",
     "python": "/opt/python",
     "python_version": "3.11.7",
+    "parent": "17",
     "streamgroup": "0.1.0",
     "pyarrow": "20.0.0",
     "google_crc32c": "unknown",
-    "parent": "17",
 }
 
 

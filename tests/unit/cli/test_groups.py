@@ -217,19 +217,9 @@ def test_groups_that_do_not_exist_fail_after_the_others_were_shown(store: FakeSt
 def test_json_has_every_column_and_null_for_unknown_values(store: FakeStore) -> None:
     rows = json.loads(run("--describe", "--all-groups", "--json").stdout)
     assert [row["group"] for row in rows] == ["done", "g", "g", "g", "g"]
-    assert rows[1] == {
-        "group": "g",
-        "topic": "orders",
-        "partition": 0,
-        "leader_epoch": 4,
-        "current_offset": 90,
-        "log_end_offset": 100,
-        "lag": 10,
-        "beyond_end": None,
-        "consumer_id": "a-1",
-        "host": "/10.0.0.1",
-        "client_id": "a",
-    }
+    offsets = {"leader_epoch": 4, "current_offset": 90, "log_end_offset": 100, "lag": 10, "beyond_end": None}
+    consumer = {"consumer_id": "a-1", "host": "/10.0.0.1", "client_id": "a"}
+    assert rows[1] == {"group": "g", "topic": "orders", "partition": 0, **offsets, **consumer}
     assert rows[3]["lag"] is None
     assert json.loads(run("--list", "--json").stdout)[0] == {"group": "done", "state": "Empty"}
     assert json.loads(run("--describe", "--group", "turning", "--json").stdout) == []
@@ -281,11 +271,7 @@ class ChangingStore:
 
     def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
         assert all(tp.topic == "orders" for tp in wanted)
-        return {tp: {EARLIEST: 10, LATEST: 100}.get(at, 33) for tp, at in wanted.items() if self._asked(at)}
-
-    def _asked(self, at: int) -> bool:
-        self.time = at
-        return True
+        return {tp: {EARLIEST: 10, LATEST: 100}.get(at, 33) for tp, at in wanted.items()}
 
     def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
         return not self.log_format.has_boundaries or offset % 15 == 0
@@ -362,31 +348,34 @@ def test_every_way_resets_the_committed_partitions(
     assert changing_store.set == {"g": {orders(number): offset for number, offset in expected.items()}}
 
 
-def test_what_is_exported_sets_the_same_offsets_again(changing_store: ChangingStore, tmp_path: Path) -> None:
-    exported = run("--export", "--group", "g")
-    assert exported.stdout == "orders,0,50\norders,1,60\n"
+@pytest.mark.parametrize(
+    ("export", "lines", "expected"),
+    [
+        (("--export", "--group", "g"), ["orders,0,50", "orders,1,60"], {"h": {orders(0): 50, orders(1): 60}}),
+        (
+            ("--reset-offsets", "--all-groups", "--topic", "orders:1", "--to-latest", "--export"),
+            ["g,orders,1,100", "h,orders,1,100"],
+            {"g": {orders(1): 100}, "h": {orders(1): 100}},
+        ),
+    ],
+    ids=["the commits", "a reset before it is executed"],
+)
+def test_what_is_exported_sets_the_same_offsets_again(
+    changing_store: ChangingStore, tmp_path: Path, export: tuple[str, ...], lines: list[str], expected: dict[str, Any]
+) -> None:
+    exported = run(*export)
+    assert exported.stdout.splitlines() == lines
     file = tmp_path / "offsets.csv"
     file.write_text(exported.stdout)
-    assert run("--reset-offsets", "--group", "h", "--from-file", str(file), "--execute").exit_code == 0
-    assert changing_store.set == {"h": {orders(0): 50, orders(1): 60}}
+    groups = [word for name in expected for word in ("--group", name)]
+    assert run("--reset-offsets", *groups, "--from-file", str(file), "--execute").exit_code == 0
+    assert changing_store.set == expected
 
 
-def test_a_reset_can_be_exported_before_it_is_executed(changing_store: ChangingStore, tmp_path: Path) -> None:
-    exported = run("--reset-offsets", "--all-groups", "--topic", "orders:1", "--to-latest", "--export")
-    assert exported.stdout == "g,orders,1,100\nh,orders,1,100\n"
-    file = tmp_path / "offsets.csv"
-    file.write_text(exported.stdout)
-    run("--reset-offsets", "--group", "g", "--group", "h", "--from-file", str(file), "--execute")
-    assert changing_store.set == {"g": {orders(1): 100}, "h": {orders(1): 100}}
-
-
-def test_offsets_beyond_the_log_are_warned_of(changing_store: ChangingStore) -> None:
+def test_offsets_beyond_the_log_and_commits_of_deleted_topics_are_warned_of(changing_store: ChangingStore) -> None:
     result = run(*RESET, "--topic", "orders:0", "--to-offset", "101")
     assert cells(result.stdout)[1] == "g orders 0 100"
     assert "Warning: new offset 101 of orders-0 is higher than the latest one: it is set to 100" in result.stderr
-
-
-def test_commits_of_deleted_topics_are_not_reset(changing_store: ChangingStore) -> None:
     result = run("--reset-offsets", "--group", "h", "--all-topics", "--to-latest", "--execute")
     assert changing_store.set == {"h": {orders(0): 100}}
     assert "Warning: not reset, because they do not exist any more: deleted-0" in result.stderr
@@ -452,16 +441,13 @@ def test_starting_offsets_for_spark_have_all_partitions_of_the_topics(changing_s
     assert planned.stdout == '{"orders":{"0":40,"1":40,"2":40}}\n'
 
 
-def test_offsets_of_a_running_group_are_exported_with_a_warning(changing_store: ChangingStore) -> None:
-    result = run("--export", "--group", "busy")
-    assert result.stdout == "orders,0,70\n"
-    assert "Warning: group 'busy' is Stable: its members commit other offsets later" in result.stderr
-
-
-def test_topics_of_an_export_can_be_chosen(changing_store: ChangingStore) -> None:
+def test_topics_of_an_export_can_be_chosen_and_a_running_group_is_warned_of(changing_store: ChangingStore) -> None:
     assert run("--export", "--group", "h", "--topic", "orders").stdout == "orders,0,20\n"
     assert run("--export", "--all-groups", "--topic", "orders:0").stdout == "g,orders,0,50\nh,orders,0,20\n"
     assert "it has not committed any" in str(run("--export", "--group", "new").exception)
+    result = run("--export", "--group", "busy")
+    assert result.stdout == "orders,0,70\n"
+    assert "Warning: group 'busy' is Stable: its members commit other offsets later" in result.stderr
 
 
 # -- deletions ---------------------------------------------------------------------------------------------------------
@@ -475,21 +461,18 @@ def test_groups_are_deleted_but_those_with_members(changing_store: ChangingStore
     assert "cannot delete consumer group 'new': it does not exist" in str(run("--delete", "--group", "new").exception)
 
 
-def test_offsets_of_topics_are_deleted_also_of_deleted_topics(changing_store: ChangingStore) -> None:
+def test_offsets_of_topics_are_deleted_and_a_refusal_fails_the_command(
+    changing_store: ChangingStore,
+) -> None:
     result = run("--delete-offsets", "--group", "h", "--topic", "deleted")
     assert cells(result.stdout) == ["GROUP TOPIC PARTITION STATUS", "h deleted 0 Successful"]
     run("--delete-offsets", "--group", "g", "--topic", "orders:1,2")
     assert changing_store.deleted == [("h", [TopicPartition("deleted", 0)]), ("g", [orders(1), orders(2)])]
     assert "it has none of these topics" in str(run("--delete-offsets", "--group", "g", "--topic", "x").exception)
-
-
-def test_offsets_that_were_not_deleted_fail_the_command(changing_store: ChangingStore) -> None:
     changing_store.refused = {orders(1): "the group still subscribes to the topic"}
     result = run("--delete-offsets", "--group", "g", "--all-topics")
-    assert cells(result.stdout)[1:] == [
-        "g orders 0 Successful",
-        "g orders 1 Error: the group still subscribes to the topic",
-    ]
+    refused = "g orders 1 Error: the group still subscribes to the topic"
+    assert cells(result.stdout)[1:] == ["g orders 0 Successful", refused]
     assert str(result.exception) == "1 of 2 offsets were not deleted: see their status"
 
 

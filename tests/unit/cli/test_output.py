@@ -339,13 +339,10 @@ def test_the_logger_is_afterwards_as_it_was_also_after_an_error() -> None:
     with pytest.raises(ValueError, match="a defect"):
         fail()
     assert (log.level, log.propagate, log.handlers) == before
-
-
-def test_a_level_that_was_hidden_meanwhile_is_enabled_again() -> None:
     assert log.isEnabledFor(logging.WARNING)
     with Notices(0).logging():
         assert not log.isEnabledFor(logging.WARNING)
-    assert log.isEnabledFor(logging.WARNING)
+    assert log.isEnabledFor(logging.WARNING), "a level that was hidden meanwhile"
 
 
 # -- signals -----------------------------------------------------------------------------------------------------------

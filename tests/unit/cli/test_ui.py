@@ -47,29 +47,22 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def test_the_page_is_on_loopback_by_default(served: list[dict[str, Any]]) -> None:
-    assert run().exit_code == 0
+def test_the_page_is_on_loopback_by_default_and_may_have_further_names(served: list[dict[str, Any]]) -> None:
+    assert run("--name", "kafka.example").exit_code == 0
     access: Access = served[0]["access"]
     assert (access.host, access.token, served[0]["port"], served[0]["interval"]) == ("127.0.0.1", None, 9405, 5)
+    assert access.allows_host("kafka.example:9405")
 
 
-def test_a_page_for_other_machines_needs_a_token_before_anything_listens(served: list[dict[str, Any]]) -> None:
+def test_a_page_for_other_machines_needs_a_token_which_is_not_shown(served: list[dict[str, Any]]) -> None:
     result = run("--host", "0.0.0.0")
     assert isinstance(result.exception, StreamGroupError)
     assert "--token" in str(result.exception)
-    assert served == []
-
-
-def test_the_token_comes_from_a_variable_and_is_not_shown(served: list[dict[str, Any]]) -> None:
+    assert served == [], "nothing listens"
     result = run("--host", "0.0.0.0", "--token", "env:PAGE_TOKEN", env={"PAGE_TOKEN": TOKEN})
     assert result.exit_code == 0
     assert served[0]["access"].token == TOKEN
     assert TOKEN not in result.output + repr(served)
-
-
-def test_further_names_of_the_page(served: list[dict[str, Any]]) -> None:
-    assert run("--name", "kafka.example").exit_code == 0
-    assert served[0]["access"].allows_host("kafka.example:9405")
 
 
 def test_a_port_in_use_is_an_error_that_names_the_next_step() -> None:
