@@ -75,11 +75,13 @@ def test_names_without_a_prefix_are_those_of_a_properties_file() -> None:
     assert sasl_options(settings, "") == SaslOptions("PLAIN", "a", Secret("b"))
 
 
-def test_oauth_gets_a_token_with_client_credentials() -> None:
+def test_oauth_gets_a_token_with_client_credentials_or_from_a_file() -> None:
     options = 'clientId="id" clientSecret="hunter2" scope="a b" extension_logicalCluster="lkc" extension_a="1"'
     assert oauth(options) == OAuthOptions(
         URL, "id", Secret("hunter2"), "a b", extensions=(("a", "1"), ("logicalCluster", "lkc"))
     )
+    of_a_file = oauth("extension_a=b", url="file:///run/token")
+    assert of_a_file == OAuthOptions("file:///run/token", extensions=(("a", "b"),)), "it needs no client"
 
 
 def test_options_of_kafka_4_1_stand_before_those_of_the_login_module() -> None:
@@ -92,12 +94,6 @@ def test_options_of_kafka_4_1_stand_before_those_of_the_login_module() -> None:
     assert found == OAuthOptions(URL, "id", Secret("hunter2"), "new")
 
 
-def test_a_file_with_a_token_needs_no_client() -> None:
-    assert oauth("extension_a=b", url="file:///run/token") == OAuthOptions(
-        "file:///run/token", extensions=(("a", "b"),)
-    )
-
-
 def test_an_unsecured_token_has_its_claims() -> None:
     options = 'unsecuredLoginStringClaim_sub="alice" unsecuredLoginStringClaim_scope=s unsecuredLoginExtension_a="b"'
     found = read("OAUTHBEARER", OAUTH, f'{options} unsecuredLoginLifetimeSeconds="60"').oauth
@@ -106,12 +102,9 @@ def test_an_unsecured_token_has_its_claims() -> None:
     )
 
 
-def test_kerberos_takes_a_keytab() -> None:
+def test_kerberos_takes_a_keytab_or_a_ticket_cache_and_is_the_default_mechanism() -> None:
     found = kerberos('useKeyTab=true storeKey=true keyTab="/etc/a.keytab" principal="alice@EXAMPLE.COM"')
     assert found == KerberosOptions("kafka", "alice@EXAMPLE.COM", use_keytab=True, keytab="/etc/a.keytab")
-
-
-def test_kerberos_takes_a_ticket_cache_and_is_the_default_mechanism() -> None:
     found = kerberos('useTicketCache=True ticketCache="/tmp/krb5cc" serviceName="kafka"', mechanism=None)
     assert found == KerberosOptions("kafka", use_ticket_cache=True, ticket_cache="/tmp/krb5cc")
     assert kerberos("useTicketCache=true serviceName=broker", service="").service_name == "broker"

@@ -6,7 +6,6 @@ import pytest
 
 from streamgroup.advice import OffsetLocation, StoredIn
 from streamgroup.model import EARLIEST, ConfiguredOffsets, TopicPartition
-from streamgroup.options.secrets import Secret
 from streamgroup.options.types import (
     ClientOptions,
     FetchOptions,
@@ -17,7 +16,6 @@ from streamgroup.options.types import (
     SourceOptions,
     SplitOptions,
     Subscription,
-    ZooKeeperOptions,
 )
 
 
@@ -86,9 +84,3 @@ def test_the_offsets_are_stored_where_the_mode_and_the_storage_say(
 ) -> None:
     group = GroupOptions("etl", mode, offsets_storage=storage, dual_commit=dual)
     assert group.offset_location == OffsetLocation("etl", stored_in)
-
-
-def test_the_text_of_zookeepers_options_shows_no_password() -> None:
-    options = ZooKeeperOptions((("zk1", 2181),), username="etl", password=Secret("hunter2"))
-    assert "hunter2" not in repr(options)
-    assert "etl" in repr(options)
