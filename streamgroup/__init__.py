@@ -78,7 +78,10 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import names at their first use, most of which need pyspark, so that tasks and the command line start fast."""
+    """Import a public name when it is first used.
+
+    Most names need pyspark. Without them, tasks and the command line start fast.
+    """
     module = _LAZY.get(name)
     if module is not None:
         try:

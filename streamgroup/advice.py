@@ -33,13 +33,16 @@ class StoredIn(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetLocation:
-    """Where the offsets of a group are stored; `group` is empty for a query without a group."""
+    """A group, and the system that stores its offsets. `group` is "" for a query without a group."""
 
     group: str = ""
     stored_in: StoredIn = StoredIn.KAFKA
 
     def node(self, topic: str = "<topic>", partition: str = "<partition>") -> str:
-        """Return ZooKeeper's node for the offset of a partition, which is called `1-2` in Kafka 0.7 and `2` later."""
+        """Return the path of the ZooKeeper node that stores the offset of a partition.
+
+        `partition` is the name of the partition in the cluster: `1-2` in Kafka 0.7, `2` in later releases.
+        """
         return f"/consumers/{self.group}/offsets/{topic}/{partition}"
 
 
@@ -53,12 +56,15 @@ _NO_COORDINATOR = (
 
 
 def with_remedy(cause: str) -> str:
-    """Return `cause`, the name of an error code or a text, with the usual reason if there is no group coordinator."""
+    """Return `cause` (an error code's name or a text).
+
+    COORDINATOR_NOT_AVAILABLE is returned with its usual reason and the next step.
+    """
     return f"{cause} ({_NO_COORDINATOR})" if cause == "COORDINATOR_NOT_AVAILABLE" else cause
 
 
 def how_to_reset(location: OffsetLocation) -> str:
-    """Return how to set all offsets of a group; empty without a group."""
+    """Return the next step that sets all offsets of a group; "" for a query without a group."""
     if not location.group:
         return ""
     tool = f"set the group's offsets (streamgroup groups --reset-offsets --group {location.group}; {_OR})"
@@ -67,9 +73,10 @@ def how_to_reset(location: OffsetLocation) -> str:
 
 
 def how_to_step_to(location: OffsetLocation, topic: str, partition: str, offset: int, servers: str) -> str:
-    """Return how to make a group continue at `offset`.
+    """Return the next step that makes a group continue at `offset` of a partition.
 
-    `partition` is the name that its Kafka uses, `servers` is `host:port,host:port`.
+    `partition` is the name of the partition in the cluster (see `OffsetLocation.node`). `servers` is
+    `host:port,host:port`.
     """
     tool = (
         f"run: streamgroup groups --bootstrap-server {servers} --reset-offsets --group {location.group} "
@@ -99,7 +106,7 @@ def _both_or_one(stored_in: StoredIn, in_kafka: str, in_zookeeper: str) -> str:
 
 
 _OR = "kafka-consumer-groups.sh of Kafka 0.11 or later does the same; brokers before 0.9 need a client that commits"
-_ANEW = "start with a new checkpointLocation, since a reset looks like a commit there"
+_ANEW = "start with a new checkpointLocation, since a reset in ZooKeeper looks like a commit of a member"
 _CHROOT = "below the brokers' chroot, if they have one"
 _NAMED = "Kafka 0.7 calls a partition <broker>-<partition>"
 
@@ -109,7 +116,7 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 class Operation(Enum):
-    """The operations that streamgroup's requests need, as kafka-acls.sh spells them."""
+    """The operations of Kafka's ACLs that streamgroup's requests need, spelled as in kafka-acls.sh."""
 
     READ = "Read"
     WRITE = "Write"
@@ -122,7 +129,7 @@ class Operation(Enum):
 
 
 class Resource(Enum):
-    """The kinds of resources. The value is the name of the kind in kafka-acls.sh."""
+    """The kinds of resources that Kafka's ACLs protect. The value is the name in kafka-acls.sh."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -149,10 +156,10 @@ _INCLUDED_IN: Mapping[tuple[Resource, Operation], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """The user who sends the requests, and the brokers that get them.
+    """The user who sends requests, and the brokers that receive them, for authorization errors.
 
-    `principal` is the user's name in ACLs, such as `User:alice`; empty if only the brokers know it. `servers` is
-    `host:port,...`.
+    `principal` is the user's name in ACLs, such as `User:alice`; it is "" if only the brokers know the name. `servers`
+    is `host:port,...`.
     """
 
     principal: str = ""
@@ -165,14 +172,17 @@ UNKNOWN = Requester()
 def refusal(
     code: int, context: str, operation: Operation, name: str = "", requester: Requester = UNKNOWN
 ) -> BrokerAuthorizationError:
-    """Return the exception for a code of the authorizer. `context` failed: `operation` on `name` is not allowed."""
+    """Return the exception for an authorization error code of a broker.
+
+    `context` says what failed. The user lacks the permission for `operation` on the topic, group or id `name`.
+    """
     return BrokerAuthorizationError(code, context, missing_right(code, operation, name, requester))
 
 
 def missing_right(code: int, operation: Operation, name: str, requester: Requester) -> str:
-    """Return who is not allowed which operation, and the command that allows it.
+    """Return a text: which user lacks which permission, and the command that grants it.
 
-    `code` is a key of RESOURCES. `name` is the topic, group or id; a cluster has no name. An unknown name is empty.
+    `code` is a key of RESOURCES. `name` is the topic, group or id. It is "" for the cluster, or if it is unknown.
     """
     kind = RESOURCES[code]
     who = requester.principal or "this user"

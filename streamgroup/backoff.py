@@ -9,20 +9,23 @@ _JITTER = 0.2
 
 
 class Random(Protocol):
-    """A source of jitter, such as `random.Random`."""
+    """The source of random numbers for jitter, such as `random.Random`."""
 
     def random(self) -> float:
         """Return the next number in [0, 1)."""
 
 
 def backoff_s(attempt: int, first_ms: int, most_ms: int, random: Random) -> float:
-    """Return the seconds to wait before `attempt`, where 1 is the first retry: `first_ms`, doubled each time."""
+    """Return the seconds to wait before retry number `attempt` (the first retry is 1).
+
+    The wait is `first_ms` before the first retry. It doubles with each retry, up to `most_ms`, and has jitter.
+    """
     wait = min(first_ms * 2.0 ** min(attempt - 1, 32), most_ms) / 1000
     return wait * (1 - _JITTER + 2 * _JITTER * random.random())
 
 
 class Backoff:
-    """The waits of one operation: `first_ms`, doubled after each attempt, at most `most_ms`."""
+    """The waits between the attempts of one operation: `first_ms`, then doubled up to `most_ms`, with jitter."""
 
     __slots__ = ("_attempts", "_first_ms", "_most_ms", "_random")
 

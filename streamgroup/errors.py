@@ -41,15 +41,15 @@ from enum import Enum, IntEnum
 
 
 class StreamGroupError(Exception):
-    """The base of all errors. Messages name the failure, the group, topic-partition or offset, and the next step."""
+    """The base class of all errors. A message names what failed, for which object, and the next step."""
 
 
 class ConfigError(StreamGroupError):
-    """An option, a file or a combination of them that cannot work."""
+    """An option, a file or a combination of them is invalid. Retrying will not help."""
 
 
 class SkippedBatchError(ConfigError):
-    """The sink has skipped a batch: it was reported as done, and no task asked for its data (R17)."""
+    """The sink has skipped a batch: Spark reports it as done, but no task has read its data (R17)."""
 
 
 class TransportError(StreamGroupError):
@@ -57,14 +57,17 @@ class TransportError(StreamGroupError):
 
 
 class NoBrokersYetError(TransportError):
-    """A broker answers, but does not know the addresses of any broker. Kafka 0.8 learns them with the first topic."""
+    """A broker has answered, but its metadata list no broker.
+
+    A broker of 0.8 lists brokers after the first topic exists.
+    """
 
 
 class DecodeError(StreamGroupError):
-    """Invalid bytes.
+    """Received bytes are invalid.
 
-    If the bytes are a record batch, `base_offset` is its first offset and `next_offset` the offset after it, None if it
-    is unknown.
+    If they are a record batch, `base_offset` is the batch's first offset and `next_offset` is the offset after the
+    batch. Each is None if it is unknown.
     """
 
     base_offset: int | None = None
@@ -84,21 +87,21 @@ class TooLarge(DecodeError):
 
 
 class UnsupportedCodec(DecodeError):
-    """An unknown compression codec."""
+    """A compression codec that streamgroup does not support."""
 
 
 class UnsupportedMagic(DecodeError):
-    """An unsupported format of records."""
+    """A record format (magic number) that streamgroup does not support."""
 
 
 class EncodeError(StreamGroupError):
-    """A value that a field cannot hold: a number beyond its width, a string beyond 32 767 bytes, a null."""
+    """A value does not fit its field: a number is too large, a string has more than 32 767 bytes, or it is null."""
 
 
 class UnknownPartition(EncodeError):
     """A row names a partition that `topic` does not have. The topic may have it after a refresh of the metadata.
 
-    `row` counts from 0 in the task; `partitions` says which ones the topic has.
+    `row` is the number of the row in the task, from 0. `partitions` is a text: the partitions that the topic has.
     """
 
     def __init__(self, row: int, topic: str, partition: int, partitions: str) -> None:
@@ -113,7 +116,10 @@ class UnknownPartition(EncodeError):
 
 
 class BrokerError(StreamGroupError):
-    """An error code in a response. `error` is the code or its row; `context` says what failed, for which object."""
+    """A broker has answered with an error code.
+
+    `error` is the code, or its `KafkaError`. `context` says what failed, and for which object.
+    """
 
     def __init__(self, error: int | KafkaError, context: str) -> None:
         self.error = error_of(error) if isinstance(error, int) else error
@@ -146,7 +152,10 @@ class AuthorizationError(StreamGroupError):
 
 
 class BrokerAuthorizationError(BrokerError, AuthorizationError):
-    """A code of the authorizer in a response. `missing` says who lacks which permission, and how to grant it."""
+    """A broker has answered with an authorization error code.
+
+    `missing` says which user lacks which permission, and how to grant it.
+    """
 
     def __init__(self, error: int | KafkaError, context: str, missing: str) -> None:
         super().__init__(error, context)
@@ -158,11 +167,11 @@ class BrokerAuthorizationError(BrokerError, AuthorizationError):
 
 
 class UnsupportedVersionError(StreamGroupError):
-    """Broker and client share no version of an API."""
+    """The broker and streamgroup support no common version of an API."""
 
 
 class FencedError(StreamGroupError):
-    """Another member has taken this one's place."""
+    """Another member has taken the place of this member: the group rejects its commits."""
 
 
 class DrainedError(StreamGroupError):
@@ -170,10 +179,10 @@ class DrainedError(StreamGroupError):
 
 
 class ProduceError(StreamGroupError):
-    """Records that a producer could not write.
+    """A producer could not write records.
 
-    `code` is the broker's last error code, 0 if there is none. `maybe_written`: the broker may have the records: a
-    request with them was not answered, or the answer does not show whether they were written.
+    `code` is the broker's last error code, 0 if there is none. `maybe_written` is true if the broker may have the
+    records: a request with them was not answered, or the answer does not show whether they were written.
     """
 
     def __init__(self, message: str, code: int = 0, maybe_written: bool = False) -> None:
@@ -203,7 +212,7 @@ class NoBrokerError(ProduceError, TransportError):
 
 
 class ProduceAuthorizationError(ProduceError, AuthorizationError):
-    """The user may not write a topic, or may not write idempotently."""
+    """The user lacks the permission to write a topic, or to write with an idempotent producer."""
 
 
 class DataLossError(StreamGroupError):
@@ -215,7 +224,7 @@ class DeadLetterError(StreamGroupError):
 
 
 class AuthError(StreamGroupError):
-    """The broker rejected the credentials."""
+    """Client and server do not accept each other. Retrying will not help."""
 
 
 class TlsError(AuthError):
@@ -223,18 +232,18 @@ class TlsError(AuthError):
 
 
 class AuthenticationError(AuthError):
-    """An exchange of SASL failed: the broker rejected the client, or the client does not trust the broker.
+    """A SASL exchange failed: the broker rejected the client, or the client does not trust the broker.
 
     Never retried: a broker may lock an account after several attempts with the same credentials.
     """
 
 
 class OffsetStoreError(StreamGroupError):
-    """Offsets could not be stored or found."""
+    """A system that stores offsets could not store or find an offset."""
 
 
 class Refresh(Enum):
-    """The data to refresh before a request is retried."""
+    """The data to refresh before a request is sent again."""
 
     NONE = "nothing"
     METADATA = "metadata"
@@ -243,7 +252,7 @@ class Refresh(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KafkaError:
-    """One error code. `retriable` is as in Kafka's own clients: a retry of the same request may succeed."""
+    """One error code of Kafka. `retriable` is as in Kafka's own clients: true if the same request may succeed later."""
 
     code: int
     name: str
@@ -253,7 +262,7 @@ class KafkaError:
 
 
 class ErrorCode(IntEnum):
-    """The codes that this package refers to by name. The table below has all codes."""
+    """The error codes that this package refers to by name. The table of `error_of` has all codes."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -330,7 +339,7 @@ _METADATA = (True, Refresh.METADATA)
 _COORDINATOR = (True, Refresh.COORDINATOR)
 
 _ROWS: tuple[tuple[int, str, tuple[bool, Refresh], str], ...] = (
-    (-1, "UNKNOWN_SERVER_ERROR", _FINAL, "the broker failed unexpectedly; see its log"),
+    (-1, "UNKNOWN_SERVER_ERROR", _FINAL, "the broker failed unexpectedly; see the broker's log"),
     (0, "NONE", _FINAL, "no error"),
     (1, "OFFSET_OUT_OF_RANGE", _FINAL, "the log does not hold this offset"),
     (2, "CORRUPT_MESSAGE", _RETRY, "a record is damaged, too large or lacks the key that compaction needs"),
@@ -356,7 +365,7 @@ _ROWS: tuple[tuple[int, str, tuple[bool, Refresh], str], ...] = (
     (22, "ILLEGAL_GENERATION", _FINAL, "the group has a newer generation"),
     (23, "INCONSISTENT_GROUP_PROTOCOL", _FINAL, "the other members share no protocol or strategy with this one"),
     (24, "INVALID_GROUP_ID", _FINAL, "the group id is not valid"),
-    (25, "UNKNOWN_MEMBER_ID", _FINAL, "the group coordinator does not know this member"),
+    (25, "UNKNOWN_MEMBER_ID", _FINAL, "the group has no such member"),
     (26, "INVALID_SESSION_TIMEOUT", _FINAL, "the session timeout is outside of group.min/max.session.timeout.ms"),
     (27, "REBALANCE_IN_PROGRESS", _FINAL, "the group is rebalancing; join again"),
     (28, "INVALID_COMMIT_OFFSET_SIZE", _FINAL, "the commit is larger than the broker accepts"),
@@ -373,29 +382,29 @@ _ROWS: tuple[tuple[int, str, tuple[bool, Refresh], str], ...] = (
     (39, "INVALID_REPLICA_ASSIGNMENT", _FINAL, "the assignment of replicas is not valid"),
     (40, "INVALID_CONFIG", _FINAL, "a configuration is not valid"),
     (41, "NOT_CONTROLLER", _METADATA, "the broker is not the controller"),
-    (42, "INVALID_REQUEST", _FINAL, "the broker could not parse the request; see its log"),
-    (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", _FINAL, "the topic's message format does not have this"),
-    (44, "POLICY_VIOLATION", _FINAL, "a policy of the broker forbids it"),
+    (42, "INVALID_REQUEST", _FINAL, "the broker could not parse the request; see the broker's log"),
+    (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", _FINAL, "the topic's message format does not support the request"),
+    (44, "POLICY_VIOLATION", _FINAL, "a policy of the broker forbids the request"),
     (45, "OUT_OF_ORDER_SEQUENCE_NUMBER", _FINAL, "a producer's sequence has a gap"),
     (46, "DUPLICATE_SEQUENCE_NUMBER", _FINAL, "a producer's sequence was seen before"),
     (47, "INVALID_PRODUCER_EPOCH", _FINAL, "a producer's epoch is old"),
-    (48, "INVALID_TXN_STATE", _FINAL, "the transaction's state does not allow it"),
+    (48, "INVALID_TXN_STATE", _FINAL, "the transaction's state does not allow the request"),
     (49, "INVALID_PRODUCER_ID_MAPPING", _FINAL, "the producer id does not belong to the transactional id"),
     (50, "INVALID_TRANSACTION_TIMEOUT", _FINAL, "the transaction timeout is above transaction.max.timeout.ms"),
     (51, "CONCURRENT_TRANSACTIONS", _RETRY, "another change of the transaction is under way"),
     (52, "TRANSACTION_COORDINATOR_FENCED", _FINAL, "another transaction coordinator has taken over"),
     (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", _FINAL, "no permission on the transactional id"),
-    (54, "SECURITY_DISABLED", _FINAL, "the broker has no security features switched on"),
-    (55, "OPERATION_NOT_ATTEMPTED", _FINAL, "not tried, since another part of the request failed"),
+    (54, "SECURITY_DISABLED", _FINAL, "security is not enabled on the broker"),
+    (55, "OPERATION_NOT_ATTEMPTED", _FINAL, "not attempted, because another part of the request failed"),
     (56, "KAFKA_STORAGE_ERROR", _METADATA, "the broker's disk failed"),
     (57, "LOG_DIR_NOT_FOUND", _FINAL, "the broker does not have this log directory"),
     (58, "SASL_AUTHENTICATION_FAILED", _FINAL, "the credentials were not accepted"),
     (59, "UNKNOWN_PRODUCER_ID", _FINAL, "the broker has no records of the producer any more"),
     (60, "REASSIGNMENT_IN_PROGRESS", _FINAL, "the partition is being reassigned"),
-    (61, "DELEGATION_TOKEN_AUTH_DISABLED", _FINAL, "delegation tokens are switched off"),
-    (62, "DELEGATION_TOKEN_NOT_FOUND", _FINAL, "the broker does not know the delegation token"),
+    (61, "DELEGATION_TOKEN_AUTH_DISABLED", _FINAL, "delegation tokens are disabled"),
+    (62, "DELEGATION_TOKEN_NOT_FOUND", _FINAL, "unknown delegation token"),
     (63, "DELEGATION_TOKEN_OWNER_MISMATCH", _FINAL, "the delegation token is owned or renewed by another principal"),
-    (64, "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED", _FINAL, "delegation tokens need another kind of connection"),
+    (64, "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED", _FINAL, "delegation tokens are not allowed on this connection"),
     (65, "DELEGATION_TOKEN_AUTHORIZATION_FAILED", _FINAL, "no permission on the delegation token"),
     (66, "DELEGATION_TOKEN_EXPIRED", _FINAL, "the delegation token has expired"),
     (67, "INVALID_PRINCIPAL_TYPE", _FINAL, "the kind of principal is not supported"),
@@ -404,26 +413,26 @@ _ROWS: tuple[tuple[int, str, tuple[bool, Refresh], str], ...] = (
     (70, "FETCH_SESSION_ID_NOT_FOUND", _RETRY, "the fetch session is gone"),
     (71, "INVALID_FETCH_SESSION_EPOCH", _RETRY, "the fetch session is at another epoch"),
     (72, "LISTENER_NOT_FOUND", _METADATA, "the leader does not have the listener of the request"),
-    (73, "TOPIC_DELETION_DISABLED", _FINAL, "deletion of topics is switched off"),
+    (73, "TOPIC_DELETION_DISABLED", _FINAL, "deletion of topics is disabled"),
     (74, "FENCED_LEADER_EPOCH", _METADATA, "the broker has a newer leader epoch"),
-    (75, "UNKNOWN_LEADER_EPOCH", _RETRY, "the broker does not know this leader epoch yet"),
+    (75, "UNKNOWN_LEADER_EPOCH", _RETRY, "the leader epoch is newer than the broker's"),
     (76, "UNSUPPORTED_COMPRESSION_TYPE", _FINAL, "the records' compression needs a newer version of the API"),
     (77, "STALE_BROKER_EPOCH", _FINAL, "the broker has registered again"),
-    (78, "OFFSET_NOT_AVAILABLE", _RETRY, "the new leader does not know the high watermark yet"),
+    (78, "OFFSET_NOT_AVAILABLE", _RETRY, "the new leader has no high watermark yet"),
     (79, "MEMBER_ID_REQUIRED", _FINAL, "join again with the member id in the response"),
     (80, "PREFERRED_LEADER_NOT_AVAILABLE", _METADATA, "the preferred leader is not available"),
     (81, "GROUP_MAX_SIZE_REACHED", _FINAL, "the group is full: group.max.size of the broker"),
     (82, "FENCED_INSTANCE_ID", _FINAL, "another member with the same group.instance.id has taken this one's place"),
-    (83, "ELIGIBLE_LEADERS_NOT_AVAILABLE", _METADATA, "no replica that may lead is available"),
-    (84, "ELECTION_NOT_NEEDED", _METADATA, "the partition has the leader it should have"),
+    (83, "ELIGIBLE_LEADERS_NOT_AVAILABLE", _METADATA, "no replica is available that may become the leader"),
+    (84, "ELECTION_NOT_NEEDED", _METADATA, "the preferred replica is already the leader"),
     (85, "NO_REASSIGNMENT_IN_PROGRESS", _FINAL, "the partition is not being reassigned"),
     (86, "GROUP_SUBSCRIBED_TO_TOPIC", _FINAL, "the group still subscribes to the topic"),
     (87, "INVALID_RECORD", _FINAL, "the broker does not accept a record"),
     (88, "UNSTABLE_OFFSET_COMMIT", _RETRY, "a transaction with offsets of the group is still open"),
     (89, "THROTTLING_QUOTA_EXCEEDED", _RETRY, "the quota is used up; wait"),
     (90, "PRODUCER_FENCED", _FINAL, "another producer with the same transactional id has taken over"),
-    (91, "RESOURCE_NOT_FOUND", _FINAL, "what the request names does not exist"),
-    (92, "DUPLICATE_RESOURCE", _FINAL, "the request names something twice"),
+    (91, "RESOURCE_NOT_FOUND", _FINAL, "the resource in the request does not exist"),
+    (92, "DUPLICATE_RESOURCE", _FINAL, "the request contains a resource twice"),
     (93, "UNACCEPTABLE_CREDENTIAL", _FINAL, "the credential does not meet the broker's criteria"),
     (94, "INCONSISTENT_VOTER_SET", _FINAL, "sender or receiver is not among the voters"),
     (95, "INVALID_UPDATE_VERSION", _FINAL, "the version to update to is not valid"),
@@ -436,7 +445,7 @@ _ROWS: tuple[tuple[int, str, tuple[bool, Refresh], str], ...] = (
     (102, "BROKER_ID_NOT_REGISTERED", _FINAL, "no broker of this id has registered"),
     (103, "INCONSISTENT_TOPIC_ID", _METADATA, "the log belongs to another topic id"),
     (104, "INCONSISTENT_CLUSTER_ID", _FINAL, "this is another cluster"),
-    (105, "TRANSACTIONAL_ID_NOT_FOUND", _FINAL, "the transactional id is not known"),
+    (105, "TRANSACTIONAL_ID_NOT_FOUND", _FINAL, "unknown transactional id"),
     (106, "FETCH_SESSION_TOPIC_ID_ERROR", _METADATA, "the fetch session mixes topic names and topic ids"),
     (107, "INELIGIBLE_REPLICA", _FINAL, "a replica may not be in sync"),
     (108, "NEW_LEADER_ELECTED", _FINAL, "the change led to another leader"),
@@ -447,8 +456,8 @@ _ROWS: tuple[tuple[int, str, tuple[bool, Refresh], str], ...] = (
     (113, "STALE_MEMBER_EPOCH", _FINAL, "the member's epoch is old; wait for the new one"),
     (114, "MISMATCHED_ENDPOINT_TYPE", _FINAL, "the request belongs to another kind of endpoint"),
     (115, "UNSUPPORTED_ENDPOINT_TYPE", _FINAL, "the kind of endpoint is not supported"),
-    (116, "UNKNOWN_CONTROLLER_ID", _FINAL, "the controller's id is not known"),
-    (117, "UNKNOWN_SUBSCRIPTION_ID", _FINAL, "the telemetry subscription is not known or out of date"),
+    (116, "UNKNOWN_CONTROLLER_ID", _FINAL, "unknown controller id"),
+    (117, "UNKNOWN_SUBSCRIPTION_ID", _FINAL, "the telemetry subscription is unknown or out of date"),
     (118, "TELEMETRY_TOO_LARGE", _FINAL, "the telemetry is larger than the broker accepts"),
     (119, "INVALID_REGISTRATION", _FINAL, "the controller does not accept the broker's registration"),
     (120, "TRANSACTION_ABORTABLE", _FINAL, "the transaction has failed and has to be aborted"),
@@ -474,7 +483,7 @@ KAFKA_ERRORS: dict[int, KafkaError] = {
 
 
 def error_of(code: int) -> KafkaError:
-    """Return the row of `code`. An unknown code of a newer broker is UNKNOWN_<code>, which is not retriable."""
+    """Return the `KafkaError` of `code`. A code that the table lacks is UNKNOWN_<code>, which is not retriable."""
     known = KAFKA_ERRORS.get(code)
     if known is not None:
         return known
@@ -482,7 +491,7 @@ def error_of(code: int) -> KafkaError:
 
 
 def is_unexpected(code: int) -> bool:
-    """Return whether `code` does not say whether a retry may succeed.
+    """Return whether `code` leaves open if a retry may succeed: an unknown code, or an unexpected failure.
 
     Java's clients also treat an unknown code of a newer broker as UNKNOWN_SERVER_ERROR.
     """

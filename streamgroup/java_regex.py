@@ -1,11 +1,11 @@
-"""Java's regular expressions (`java.util.regex.Pattern` of Java 17), translated for the package `regex`.
+"""Translates Java's regular expressions (`java.util.regex.Pattern` of Java 17) for the Python package `regex`.
 
-Both have possessive quantifiers, atomic groups, Unicode properties and sets within sets, but write some of them
-differently, and the same text may mean something else: `[a--b]` is a difference of sets here and a range in Java. An
-expression is therefore parsed by Java's grammar and translated. Parts that Python cannot express with the same meaning
-raise ValueError: the flags `x` and `U`, the boundaries `\\b{g}` and `\\G`, characters by name, a reference to a group
-that is not before it, and properties of upper and lower case together with the flag `i`. Java 17 finds letters outside
-ASCII at `\\b`, this translation does not.
+Both have possessive quantifiers, atomic groups, Unicode properties and sets within sets. Some of these are written
+differently, and the same text may have another meaning: `[a--b]` is a difference of sets in `regex` and a range in
+Java. An expression is therefore parsed by Java's grammar and translated. Parts that `regex` cannot express with the
+same meaning raise ValueError: the flags `x` and `U`, the boundaries `\\b{g}` and `\\G`, characters by name, a reference
+to a group that is not before it, and properties of upper and lower case together with the flag `i`. Java 17 finds
+letters outside ASCII at `\\b`, this translation does not.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _BOUNDARIES = {"b": r"\b", "B": r"\B", "A": r"\A", "Z": r"\Z", "z": r"\Z"}
 
 @lru_cache(maxsize=1024)
 def compile_java(text: str) -> regex.Pattern[str]:
-    """Compile an expression in Java's syntax. Raises ValueError with the position of what is wrong."""
+    """Compile an expression in Java's syntax. Raises ValueError with the cause and its position in the expression."""
     if len(text) > LENGTH_MOST:
         raise ValueError(f"the expression is longer than {LENGTH_MOST} characters")
     try:
@@ -85,10 +85,11 @@ def compile_java(text: str) -> regex.Pattern[str]:
 
 
 def search_name(pattern: regex.Pattern[str], name: str) -> regex.Match[str] | None:
-    """Return the first match in a name that another user has chosen. Raises ValueError if the search takes too long.
+    """Return the first match in a topic name that another user has chosen.
 
-    The number of ways to match, by which `group.registry.patterns` refuses patterns of other consumers, would refuse
-    good expressions of this user too, such as four names in a row.
+    Raises ValueError if the search takes too long. The time of a search is limited, and not the number of ways to match
+    (as `group.registry.patterns` does for other consumers): that limit would refuse valid expressions of this user,
+    such as four names in a row.
     """
     try:
         return pattern.search(name, timeout=SEARCH_TIMEOUT_S)
@@ -100,7 +101,7 @@ def search_name(pattern: regex.Pattern[str], name: str) -> regex.Match[str] | No
 
 
 class _Translation:
-    """One expression on its way into the syntax of `regex`, read from left to right."""
+    """Translates one expression into the syntax of `regex`, from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -116,7 +117,7 @@ class _Translation:
         if self._at < len(self._text):
             self._fail("a ) without a (")
         if self._ignores_case and self._asks_for_case:
-            raise ValueError("the flag i together with a property of upper or lower case is not known here")
+            raise ValueError("the flag i together with a property of upper or lower case is not supported")
         return translated
 
     def _peek(self, ahead: int = 0) -> str:
@@ -158,7 +159,7 @@ class _Translation:
             quantifier, least = self._quantifier(can_repeat)
             self._size = before + (self._size - before) * max(1, least)
             if self._size > SIZE_MOST:
-                self._fail(f"more than {SIZE_MOST} pieces, with each as often as it is repeated,")
+                self._fail(f"more than {SIZE_MOST} pieces, counting repetitions,")
             pieces.append(piece + quantifier)
         return "".join(pieces)
 
@@ -184,7 +185,7 @@ class _Translation:
             return "", 1
         times = 0
         if not can_repeat:
-            self._fail("a quantifier behind flags")
+            self._fail("a quantifier after flags")
         sign = self._next("a quantifier")
         if sign == "{":
             bounds = self._until("}", "a {")
@@ -197,7 +198,7 @@ class _Translation:
             sign = f"{{{times}{comma}{int(most) if most else ''}}}"
         manner = self._next("a quantifier") if self._peek() in {"?", "+"} else ""
         if self._peek() in {"*", "+", "?", "{"}:
-            self._fail("a quantifier behind a quantifier")
+            self._fail("a quantifier after a quantifier")
         return sign + manner, times
 
     def _group(self) -> tuple[str, bool]:
@@ -233,7 +234,7 @@ class _Translation:
             elif flag in _KEPT_FLAGS:
                 sides[-1] += flag
             elif flag not in _DROPPED_FLAGS:
-                self._fail(f"the flag {flag!r}, which is not known here,")
+                self._fail(f"the flag {flag!r}, which is not supported,")
         self._ignores_case |= "i" in sides[0]
         switched = "-".join(sides).rstrip("-")
         if flag == ":":
@@ -246,7 +247,7 @@ class _Translation:
         if letter in _BOUNDARIES:
             self._at += 1
             if letter == "b" and self._peek() == "{":
-                self._fail("the boundary \\b{g}, which is not known here,")
+                self._fail("the boundary \\b{g}, which is not supported,")
             return r"(?=\n?\Z)" if letter == "Z" else _BOUNDARIES[letter]
         if letter in {"R", "X"}:
             self._at += 1
@@ -299,17 +300,17 @@ class _Translation:
             return _POSIX[name]
         if equals:
             if key.lower() not in _PROPERTY_KEYS:
-                self._fail(f"the property {name!r}, which is not known here,")
+                self._fail(f"the property {name!r}, which is not supported,")
             return rf"\p{{{_PROPERTY_KEYS[key.lower()]}={value}}}"
         for prefix, replacement in (("In", "Block="), ("Is", "")):
             if name.startswith(prefix) and len(name) > 2:
                 return rf"\p{{{replacement}{name[2:]}}}"
         if len(name) > 2 or not name.isalpha():
-            self._fail(f"the property {name!r}, which is not known here,")
+            self._fail(f"the property {name!r}, which is not supported,")
         return rf"\p{{General_Category={name}}}"
 
     def _escaped_character(self) -> str:
-        letter = self._next("a character behind \\")
+        letter = self._next("a character after \\")
         if letter in _CHARACTERS:
             return _CHARACTERS[letter]
         if letter == "x" and self._take("{"):
@@ -322,7 +323,7 @@ class _Translation:
             return chr(ord(self._next("a letter")) ^ 64)
         if letter.isascii() and letter.isalnum():
             self._at -= 1
-            self._fail(f"the escape \\{letter}, which is not known here,")
+            self._fail(f"the escape \\{letter}, which is not supported,")
         return letter
 
     def _character(self, digits: str) -> str:

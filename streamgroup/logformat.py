@@ -1,6 +1,7 @@
-"""The meaning of an offset and the name of a partition, in the logs of Kafka and in those of Kafka 0.7.
+"""The differences between the logs of Kafka and the logs of Kafka 0.7: offsets and the names of partitions.
 
-Kafka 0.7 differs in four facts. Planning, messages and the command line use these, not the release:
+Kafka 0.7 differs in four facts. Planning, messages and the command line read these from a `LogFormat`, and do not
+compare releases:
 
 - An offset is a byte position. Only positions where a message begins can be read from (R34).
 - Each broker numbers its own partitions. `2-17` is partition 17 of broker 2. Rows have an int column, so its
@@ -8,8 +9,8 @@ Kafka 0.7 differs in four facts. Planning, messages and the command line use the
 - A partition exists only while its broker is registered in ZooKeeper.
 - The messages of one compressed set have the same offset.
 
-A leaf module. `streamgroup.executor.read.read_format` holds how tasks read the bytes of a log, and
-`streamgroup.kafka.net.link` the protocol of its brokers.
+A leaf module. `streamgroup.executor.read.read_format` contains the code that reads the bytes of each log format in
+tasks. `streamgroup.kafka.net.link` uses the protocol of the brokers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _DIGITS = "(?:0|[1-9][0-9]{0,9})"
 
 
 def partition_number(broker: int, partition: int) -> int:
-    """Return the number of a partition of Kafka 0.7. Raises ValueError if it does not fit into an int column."""
+    """Return the number (int) of partition `partition` of `broker` in Kafka 0.7: 20017 for `2-17`.
+
+    Raises ValueError if it does not fit into an int column.
+    """
     number = broker * PARTITIONS_PER_BROKER + partition
     if broker < 0 or not 0 <= partition < PARTITIONS_PER_BROKER or number > _MAX_PARTITION:
         raise ValueError(f"partition {broker}-{partition} has no number: broker ids up to 214747, partitions to 9999")
@@ -37,13 +41,13 @@ def partition_number(broker: int, partition: int) -> int:
 
 
 def broker_partition(number: int) -> tuple[int, int]:
-    """Return the broker of a partition of Kafka 0.7 and the partition's number on that broker."""
+    """Return the broker id and the partition on that broker for a Kafka 0.7 partition: (2, 17) for 20017."""
     return divmod(number, PARTITIONS_PER_BROKER)
 
 
 @dataclass(frozen=True, eq=False)
 class LogFormat:
-    """The facts about the logs of one generation of Kafka. There are two: `KAFKA_LOG` and `KAFKA07_LOG`."""
+    """The properties of the logs of Kafka (`KAFKA_LOG`) or of Kafka 0.7 (`KAFKA07_LOG`)."""
 
     offset_noun: str = "offset"
     """The word for the place of a record in errors and log lines: an offset, or a byte position."""
@@ -61,11 +65,11 @@ class LogFormat:
     """Whether the messages of a compressed set have one offset, and differ by their index in it."""
 
     def partition_name(self, number: int) -> str:
-        """Return the name of partition `number` in the cluster's tools and in ZooKeeper."""
+        """Return the name of partition `number` in ZooKeeper and in the cluster's own tools."""
         return str(number)
 
     def partition_label(self, number: int) -> int | str:
-        """Return partition `number` as a value of a table or of JSON: a number where the cluster has numbers."""
+        """Return partition `number` for a table or for JSON: a number, or a name such as `2-17` in Kafka 0.7."""
         return number
 
     def partition_number(self, name: str) -> int:
@@ -77,7 +81,7 @@ class LogFormat:
         return int(name)
 
     def name(self, tp: TopicPartition) -> str:
-        """Return `tp` as messages call it: `orders-0`, or `events 1-2` in Kafka 0.7."""
+        """Return the name of `tp` in messages: `orders-0`, or `events 1-2` in Kafka 0.7."""
         return str(tp)
 
     def broker_of(self, number: int) -> int | None:
@@ -85,7 +89,7 @@ class LogFormat:
         return None
 
     def describe_range(self, tp: TopicPartition, start: int, until: int) -> str:
-        """Return the offsets `[start, until)` of `tp` in words."""
+        """Return the offsets `[start, until)` of `tp` as text for messages."""
         return f"{self.name(tp)}: the offsets [{start}, {until})"
 
 

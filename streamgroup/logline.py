@@ -34,7 +34,7 @@ _PAIR = re.compile(r'([a-z_]+)=("(?:[^"\\]|\\.)*"|[A-Za-z0-9_.:/+@-]+)(?: |$)')
 
 
 def render(message: str, event: str, **fields: Any) -> str:
-    """Return a line of `message` and the fields that are not None, in the given order."""
+    """Return the log line of `message`, `event` and the fields that are not None, in the given order."""
     present = {"event": event, **{key: value for key, value in fields.items() if value is not None}}
     pairs = " ".join(f"{key}={_value(value)}" for key, value in present.items())
     plain = " ".join(message.split()).replace(_MARK, " / event=")
@@ -42,7 +42,7 @@ def render(message: str, event: str, **fields: Any) -> str:
 
 
 def parse(line: str) -> dict[str, str]:
-    """Parse the fields of a line that `render` made, with values as text; empty for any other line."""
+    """Return the fields of a line from `render`, with values as text; empty for any other line."""
     _, mark, pairs = line.rstrip().partition(_MARK)
     if not mark:
         return {}
@@ -55,7 +55,7 @@ def parse(line: str) -> dict[str, str]:
 
 
 def snake_case(name: str) -> str:
-    """Return the key for a name in Spark: `max_offsets_behind_latest` for `maxOffsetsBehindLatest`."""
+    """Return a name of Spark in snake_case: `max_offsets_behind_latest` for `maxOffsetsBehindLatest`."""
     return re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
 
 

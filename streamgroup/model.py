@@ -1,4 +1,4 @@
-"""The frozen values that all rooms share. A leaf module: it imports only other leaf modules."""
+"""The frozen values that all packages of streamgroup share. A leaf module: it imports only other leaf modules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_another_topic(old: str, new: str) -> bool:
 
 
 class Dialect(Enum):
-    """The protocol of a cluster."""
+    """The two protocols of brokers: Kafka 0.7, and Kafka 0.8 and later."""
 
     KAFKA07 = "0.7"
     """Kafka 0.7: no correlation ids, no versions, offsets are byte positions, brokers and topics are in ZooKeeper."""
@@ -35,7 +35,7 @@ class Dialect(Enum):
 
     @property
     def log_format(self) -> LogFormat:
-        """The meaning of offsets and the names of partitions in the logs of such a cluster."""
+        """The log format of a cluster with this protocol: how it numbers offsets and names partitions."""
         return _LOG_FORMATS[self]
 
 
@@ -43,10 +43,10 @@ _LOG_FORMATS = {Dialect.KAFKA07: KAFKA07_LOG, Dialect.KAFKA: KAFKA_LOG}
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; sorts by topic, then partition.
+    """One partition of one topic. Sorts by topic, then partition.
 
-    A named tuple, since it is the key of nearly every map: hashing and comparing it takes a fraction of the time of a
-    dataclass, whose `__hash__` and `__lt__` run in Python.
+    It is a named tuple because it is the key of nearly every map. A dataclass takes several times as long to hash and
+    compare, because its `__hash__` and `__lt__` run in Python.
     """
 
     topic: str
@@ -76,13 +76,13 @@ class OffsetRange:
 
 
 def name_some(partitions: Iterable[TopicPartition], name: Callable[[TopicPartition], str] = str) -> str:
-    """Return the names of a few of `partitions`, and how many more there are."""
+    """Return the names of a few of `partitions`, and how many more there are, for messages."""
     return first_of([name(tp) for tp in sorted(partitions)], MOST_NAMED, "partition")
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker and its address for clients."""
+    """A broker's id, and the host and port at which clients connect to it."""
 
     node_id: int
     host: str
@@ -139,7 +139,7 @@ class ClusterSnapshot:
 
     @property
     def log_format(self) -> LogFormat:
-        """The meaning of offsets and the names of partitions in the cluster's logs."""
+        """The log format of the cluster: how it numbers offsets and names partitions."""
         return self.dialect.log_format
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
@@ -155,10 +155,10 @@ class ClusterSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredOffsets:
-    """The starting or ending offsets: for each partition the first of these that names it.
+    """The starting or ending offsets of a query, from its options.
 
-    `timestamp` (all partitions) over `timestamps` (per partition) over `offsets` (per partition, EARLIEST and LATEST
-    allowed) over `default` (EARLIEST or LATEST).
+    For each partition the first of these that contains it applies: `timestamp` (for all partitions), `timestamps` (per
+    partition), `offsets` (per partition, EARLIEST and LATEST allowed), `default` (EARLIEST or LATEST).
     """
 
     default: int
@@ -184,7 +184,7 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The commit of one partition in the group's offset store."""
+    """The committed offset of one partition, as the group's offset store has it."""
 
     offset: int
     metadata: str = ""
@@ -193,7 +193,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The next offset to read of a partition, with the topic id and leader epoch that were current at that time."""
+    """The next offset to read of a partition, with the topic id and the leader epoch at the time it was computed."""
 
     offset: int
     topic_id: str = NO_TOPIC_ID
@@ -202,15 +202,16 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An end document, which describes its batch completely: Spark replays it without any other state (R1).
+    """The JSON that Spark stores in its checkpoint as the end offset of one batch.
 
-    `lineage` is created with the first commit or document and copied to every later one. Each start of a coordinator
-    creates a `run`. `sequence` grows by one with each document of a lineage. `ranges` are those of this batch.
-    `positions` hold the position after this batch of every held partition. `coordinator/planning/document.py` writes
-    the text.
+    A document describes its batch completely: Spark replays the batch without any other state (R1). `lineage`
+    identifies the checkpoint: it is created with the first commit or document and copied to every later one. `run`
+    identifies the start of the coordinator process. `sequence` grows by one with each document of a lineage. `ranges`
+    are the offsets that this batch reads. `positions` has, for every partition that the query owns, the next offset
+    after this batch. `coordinator/planning/document.py` writes the JSON.
 
-    `is_founded` marks a document without ranges and positions. The query has started, but its subscription had no
-    partitions yet. A later run then treats every partition as new (R7).
+    `is_founded` marks a document without ranges and positions: the query has started, but its subscription had no
+    partitions yet. After a restart every partition is then treated as new (R7).
     """
 
     group: str
@@ -228,7 +229,7 @@ INITIAL_DOCUMENT = Document(group="", lineage="", run="", sequence=0)
 
 @dataclass(frozen=True, slots=True)
 class FetchRange:
-    """One planned range with the data to fetch it, so that the task needs no metadata request."""
+    """A range of offsets that a task reads, with the leader, so that the task needs no metadata request."""
 
     range: OffsetRange
     leader: Broker | None
@@ -238,10 +239,11 @@ class FetchRange:
 
 @dataclass(frozen=True, slots=True)
 class FetchTask:
-    """The ranges of one Spark task: one large range or several small ones.
+    """The ranges of offsets that one Spark task reads: one large range or several small ones.
 
-    When a leader has moved, the task requests metadata from `brokers`, too, since the options may name only ZooKeeper.
-    `releases` has, by `host:port`, the releases of leaders without ApiVersions that the coordinator has identified.
+    `brokers` are the brokers to request metadata from if a leader has moved, in addition to those of the options, which
+    may name only ZooKeeper. `releases` has, by `host:port`, the releases of leaders without ApiVersions that the
+    coordinator process has identified.
     """
 
     ranges: tuple[FetchRange, ...]
@@ -254,7 +256,10 @@ class FetchTask:
 
 
 class GroupState:
-    """The states of a group that streamgroup distinguishes, with the brokers' names. Brokers have others."""
+    """The states of a consumer group that streamgroup distinguishes, with the names in Kafka's responses.
+
+    Brokers have further states.
+    """
 
     DEAD = "Dead"
     """It does not exist."""
@@ -270,7 +275,7 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list; protocol type and state are "" if the broker does not return them."""
+    """One group in the result of ListGroups. Protocol type and state are "" if the broker does not return them."""
 
     group_id: str
     protocol_type: str = ""
@@ -281,8 +286,8 @@ class GroupListing:
 class MemberDescription:
     """A member of a group, as brokers or ZooKeeper describe it.
 
-    `topics`, `user_data` and `assigned` are empty while the group rebalances. If the member's protocol is not one of
-    consumers, `assigned` is None, and `topics` and `user_data` are empty.
+    `topics`, `user_data` and `assigned` are empty while the group rebalances. For a member of another protocol than the
+    consumer protocol, `assigned` is None, and `topics` and `user_data` are empty.
     """
 
     member_id: str
@@ -299,7 +304,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group and its members; `strategy` is the assignor in use."""
+    """The state and the members of a group. `strategy` is the name of the assignor that the group uses."""
 
     group_id: str
     state: str
@@ -309,11 +314,11 @@ class GroupDescription:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether the members join or wait for their assignments."""
+        """Whether members are joining the group or waiting for their assignments."""
         return self.state in {GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE}
 
     @property
     def member_count(self) -> int | None:
-        """The number of members; None for a group with members that brokers do not describe."""
+        """The number of members; None if brokers do not describe the group's members."""
         is_known = bool(self.members) or self.state in {GroupState.EMPTY, GroupState.DEAD}
         return len(self.members) if is_known else None

@@ -1,6 +1,6 @@
-"""Find Spark: the PySpark of this Python or, as on the machines of a cluster, the directory of SPARK_HOME.
+"""Finds Spark: the PySpark of this Python, or the directory that SPARK_HOME names (on the machines of a cluster).
 
-PySpark is not imported, since that takes a quarter of a second.
+PySpark is not imported, because the import takes a quarter of a second.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def spark_home() -> Path:
 
 
 def spark_submit() -> str:
-    """Return the path of that Spark's spark-submit. Raises ConfigError if there is none."""
+    """Return the path of spark-submit in `spark_home()`. Raises ConfigError if there is none."""
     return str(spark_home() / "bin" / "spark-submit")
 
 
 def pyspark_version() -> str:
-    """Return the version of that Spark's PySpark, such as `4.2.0`. Raises ConfigError if there is none."""
+    """Return the version of the PySpark in `spark_home()`, such as `4.2.0`. Raises ConfigError if there is none."""
     home = spark_home()
     for place in (home, home / "python" / "pyspark"):  # pip's layout, and that of a distribution of Spark
         try:

@@ -12,7 +12,7 @@ def host_port(host: str, port: int) -> str:
 
 
 def host_ports(servers: Iterable[tuple[str, int]]) -> str:
-    """Return `host:port,host:port`, as options list servers."""
+    """Return `host:port,host:port`, the format of server lists in options."""
     return ",".join(host_port(host, port) for host, port in servers)
 
 
@@ -22,7 +22,7 @@ _HISSES = ("s", "x", "ch", "sh")
 
 
 def counted(count: int, noun: str) -> str:
-    """Return `1 record`, `2 records` or `3 batches`. The plural of `noun` must be regular."""
+    """Return the count with its noun: `1 record`, `2 records`, `3 batches`. The plural of `noun` must be regular."""
     if count == 1:
         return f"1 {noun}"
     return f"{count} {noun}{'es' if noun.endswith(_HISSES) else 's'}"

@@ -1,7 +1,8 @@
-"""Tables of transitions: the row of each cue in each state of a machine. A leaf module.
+"""Transition tables of state machines. A leaf module.
 
-A cue causes a transition: an event, a request's answer, a timer. `TransitionTable` is for machines whose rows name the
-next state. The members of a group have rows with methods (`group/state_machine.py`), in a plain `CueTable`.
+A table has a row for each state and each cue that the state accepts. A cue is the cause of a transition: an event, the
+response to a request, or a timer. `TransitionTable` is for machines whose rows name the next state. The machines of
+`group/` use a `CueTable` whose rows name methods (`group/state_machine.py`).
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class CueRow(Protocol):
-    """What a machine does about `cue` in `state`."""
+    """One row of a `CueTable`: the reaction of a state machine to `cue` in `state`."""
 
     @property
     def state(self) -> Any:
-        """A member of an enum."""
+        """The state, a member of an enum."""
 
     @property
     def cue(self) -> Any:
-        """See `name_of`."""
+        """The cause of the transition: one of the types that `name_of` accepts."""
 
 
 S = TypeVar("S")
@@ -30,17 +31,23 @@ R = TypeVar("R", bound=CueRow)
 
 
 def name_of(cue: Any) -> str:
-    """Return the name of a cue: a member of an enum, a class of events, or a request's purpose with such a class."""
+    """Return the name of a cue for messages.
+
+    A cue is a member of an enum, a class of events, or a pair: the purpose of a request, and the class of its outcome.
+    """
     if isinstance(cue, tuple):
         return f"{cue[0]} {cue[1].__name__.removeprefix('Request').lower()}"
     return str(cue.value) if isinstance(cue, Enum) else str(cue.__name__)
 
 
 class CueTable(dict[tuple[S, C], R]):
-    """The rows of one kind of machine by state and cue."""
+    """A dictionary from (state, cue) to the row of one kind of state machine."""
 
     def __init__(self, machine: str, rows: Iterable[R]) -> None:
-        """`machine` names it in errors. Raises ValueError if two rows are for the same cue in the same state."""
+        """Index `rows`. `machine` is the machine's name in errors.
+
+        Raises ValueError if two rows have the same state and cue.
+        """
         super().__init__()
         self._machine = machine
         for row in rows:
@@ -61,17 +68,22 @@ class Transition(Generic[S, C]):
 
 
 class TransitionTable(CueTable[S, C, Transition[S, C]]):
-    """The legal transitions of one kind of machine, with the states `S` and the causes `C`."""
+    """The allowed transitions of one kind of state machine. `S` is the type of states, `C` the type of cues."""
 
     def __init__(self, machine: str, starts: Mapping[S, str], rows: tuple[Transition[S, C], ...]) -> None:
-        """A machine starts in one of `starts`, each with the reason, or ""."""
+        """Index `rows`. `starts` has the start states of the machine, each with the reason for it, or ""."""
         super().__init__(machine, rows)
         self.rows = rows
         self.starts = starts
 
     def next_state(self, state: S, cue: C) -> S:
-        """Return the state that `cue` leads to. Raises ValueError if the table lacks the row: a defect."""
+        """Return the state that `cue` leads to from `state`.
+
+        Raises ValueError if the table has no such row, which is a defect of the machine.
+        """
         row = self.get((state, cue))
         if row is None:
-            raise ValueError(f"a {self._machine} that is {getattr(state, 'value', state)} cannot take {name_of(cue)!r}")
+            raise ValueError(
+                f"a {self._machine} in state {getattr(state, 'value', state)} cannot handle {name_of(cue)!r}"
+            )
         return row.to

@@ -15,9 +15,10 @@ NOT_EPHEMERAL = 0
 
 @dataclass(frozen=True, slots=True)
 class ZNode:
-    """A node as it was read. `zxid`s are ZooKeeper's transaction ids, which order all writes.
+    """A ZooKeeper node, as it was when it was read.
 
-    `pzxid` is the zxid of the last child that was created or deleted. `owner` is the session of an ephemeral node.
+    The `zxid`s are ZooKeeper's transaction ids, which order all writes. `pzxid` is the transaction that last created or
+    deleted a child of the node. `owner` is the session id of an ephemeral node.
     """
 
     data: bytes
@@ -32,10 +33,10 @@ class ZNode:
 
 @dataclass(frozen=True, slots=True)
 class Subtree:
-    """A read of `path` and `depth` levels below it (0: the node only).
+    """A request to read `path` and `depth` levels of nodes below it (0: the node only).
 
-    With `watch`, the session reports the next change of children or data, or the creation of an absent node, once.
-    Nodes that are deleted during the read are absent from its result.
+    With `watch`, the session reports the next change of data or children, or the creation of an absent node, once. The
+    result has no nodes that are deleted during the read.
     """
 
     path: str
@@ -45,7 +46,7 @@ class Subtree:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Requires that `path` exists, in this version."""
+    """An operation of a transaction: it fails unless `path` exists and has this version."""
 
     path: str
     version: int = ANY_VERSION
@@ -53,7 +54,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Creates a node, whose parent must exist."""
+    """An operation of a transaction that creates a node. The parent node must exist."""
 
     path: str
     data: bytes = b""
@@ -62,7 +63,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Sets the data of `path` if it has this version."""
+    """An operation of a transaction that sets the data of `path`. It fails if the node has another version."""
 
     path: str
     data: bytes
@@ -71,7 +72,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes `path` if it has this version."""
+    """An operation of a transaction that deletes `path`. It fails if the node has another version."""
 
     path: str
     version: int = ANY_VERSION
@@ -81,7 +82,7 @@ Operation = Check | Create | Set | Delete
 
 
 class Right(Enum):
-    """The permissions of an access control list; the values are the letters of zookeeper-shell."""
+    """The permissions in ZooKeeper's access control lists; the values are the letters of zookeeper-shell."""
 
     CREATE = "c"
     DELETE = "d"
@@ -90,7 +91,7 @@ class Right(Enum):
 
 
 def needed(operation: Operation) -> tuple[str, Right]:
-    """Return the node whose access control list applies to `operation`, and the permission that it must give."""
+    """Return the permission that `operation` needs, and the node whose access control list must grant it."""
     parent = operation.path.rpartition("/")[0] or "/"
     match operation:
         case Create():
@@ -104,20 +105,20 @@ def needed(operation: Operation) -> tuple[str, Right]:
 
 
 def how_to_allow(node: str, right: Right) -> str:
-    """Return the next step for a user who lacks the permission `right` on `node`."""
+    """Return the next step for a user who lacks the permission `right` on the node `node`."""
     return (
-        f"The user lacks the right {right.name} ({right.value}) on {node}. Set zookeeper.username and "
+        f"The user lacks the permission {right.name} ({right.value}) on {node}. Set zookeeper.username and "
         "zookeeper.password of a user who has it. Or let the owner run in zookeeper-shell: addauth digest "
         f"<owner>:<password>, addauth digest <user>:<password>, setAcl {node} auth::cdrwa,world:anyone:r"
     )
 
 
 class Refusal(Enum):
-    """The reasons for which ZooKeeper refuses a transaction, of which no operation then takes effect."""
+    """The reasons why ZooKeeper refuses a transaction. It then applies none of the operations."""
 
     NO_NODE = "the node does not exist"
     NODE_EXISTS = "the node exists already"
-    BAD_VERSION = "the node has been written since it was read"
+    BAD_VERSION = "another client has written the node since it was read"
     NOT_EMPTY = "the node has children"
-    NO_AUTH = "its access control list forbids it"
-    INVALID_ACL = "the server knows no identity of this session, so the node cannot be for its creator only"
+    NO_AUTH = "the node's access control list forbids the operation"
+    INVALID_ACL = "this session has no identity, so the node cannot be for its creator only"

@@ -61,7 +61,7 @@ class ChangeOptions:
         if self.deletes and scoped:
             raise click.UsageError("--delete deletes whole groups: --delete-offsets takes --topic and --all-topics")
         if self.file is not None and scoped:
-            raise click.UsageError("--from-file says which partitions: it takes neither --topic nor --all-topics")
+            raise click.UsageError("--from-file lists the partitions: it takes neither --topic nor --all-topics")
         if (self.resets or self.deletes_offsets) and self.file is None and not scoped:
             raise click.UsageError("choose the partitions by --topic or --all-topics")
         if scoped and not self.has_action:

@@ -49,7 +49,7 @@ _USER = (
         CONNECTION,
         "--zookeeper-password",
         metavar="PASSWORD",
-        help="Password of that user. Other users of this machine can see it, but not that of env:NAME or file:PATH.",
+        help="Password of that user. Other users of this machine can see it, unless it is env:NAME or file:PATH.",
     ),
 )
 

@@ -405,7 +405,7 @@ def log_ends(
     try:
         snapshot = cluster.snapshot({tp.topic for tp in wanted}, deadline)
     except AuthorizationError as error:
-        notes.append(f"the lag is not known of topics that this user may not describe: {error}")
+        notes.append(f"no lag for topics that this user is not authorized to describe: {error}")
         snapshot = cluster.snapshot(None, deadline)  # a request for all topics leaves these topics out
     led = {tp: LATEST for tp in wanted if snapshot.leader(tp) is not None}
     if not led:
@@ -445,7 +445,7 @@ def offsets_once(
     listed, causes = cluster.list_offsets_once(
         wanted, Isolation.READ_UNCOMMITTED, deadline, timeout=_left(deadline), epoch=next(_epochs)
     )
-    notes += [f"the offsets of some logs are not known: {cause}" for cause in causes]
+    notes += [f"cannot read the offsets of some logs: {cause}" for cause in causes]
     return {tp: answer.offset for tp, answer in listed.items()}
 
 

@@ -91,9 +91,9 @@ class Notices:
 
 
 class StopSignals:
-    """SIGINT and SIGTERM end the command: at once while it waits, else when its current step is complete.
+    """Ends the command on SIGINT or SIGTERM: at once while it waits, otherwise when its current step is complete.
 
-    A second signal ends it at once, with exit code 1. Signals are handled in the main thread only.
+    A second signal ends it at once, with exit code 1. Signals are handled only in the main thread.
     """
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ class NotChosen(StreamGroupError):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A coordinator on this machine and its status. The status is empty if the coordinator does not answer."""
+    """A coordinator process on this machine, with its status. The status is empty if the process does not respond."""
 
     pid: int
     run: str
@@ -54,12 +54,12 @@ class Running:
 
     @property
     def group(self) -> str:
-        """Return its group, or an empty text without a group."""
+        """Return the group of this coordinator, or "" if it has none."""
         return str(self.status.get("group", ""))
 
     @property
     def name(self) -> str:
-        """Return its `group.member`, or an empty text without one."""
+        """Return the member name (option `group.member`), or "" if none is set."""
         return str(self.status.get("name", ""))
 
     @property
@@ -192,7 +192,7 @@ def pause_options(partitions_help: str) -> Callable[[Any], Any]:
 
 
 class NotHeldError(StreamGroupError):
-    """No source of the query holds a partition that the command names."""
+    """No source of the query owns a partition that the command names."""
 
 
 def _paused(row: Running) -> str | None:
@@ -228,8 +228,8 @@ def _shares(chosen: Sequence[Running], partitions: Sequence[TopicPartition]) -> 
     if strange := [str(tp) for tp in partitions if str(tp) not in held]:
         lacking, has = (first_of(names, MOST_NAMED, "partition") for names in (strange, sorted(held)))
         raise NotHeldError(
-            f"the query does not hold {lacking} now. It holds {has or 'nothing'}. "
-            "Another member of the group may: run the command on its machine"
+            f"cannot pause or resume {lacking}: not assigned to the query now. Assigned are {has or 'none'}. If "
+            f"another member of the group owns it, run the command on that member's machine"
         )
     return [
         (one, names)

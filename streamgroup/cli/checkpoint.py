@@ -100,8 +100,8 @@ def _rewrite(history: CheckpointHistory, where: ClusterAddress, timeout: int, *,
         )
     if not history.is_sunk and history.last > 0 and history.last - 1 not in history.batches:
         raise ConfigError(
-            f"cannot rewrite the checkpoint {history.files.home}: batch {history.last} has not sunk, and the offsets "
-            f"of the batch before it are missing. Restore offsets/{history.last - 1}"
+            f"cannot rewrite the checkpoint {history.files.home}: batch {history.last} is not complete, and the "
+            f"offsets of the batch before it are missing. Restore offsets/{history.last - 1}"
         )
     refuse_running("rewrite the checkpoint", history.lineages())
     committed = _commits_of({document.group for document in history.newest.values()}, where, timeout)
@@ -200,7 +200,7 @@ def _print(
         value = {"batch": history.last, "sunk": history.is_sunk, "offsets": json_rows(COLUMNS, rows), "backup": backup}
         click.echo(json.dumps(value, indent=2))
         return
-    click.echo(f"Batch {history.last} has {'sunk' if history.is_sunk else 'not sunk: it is replayed'}.")
+    click.echo(f"Batch {history.last} is {'complete' if history.is_sunk else 'not complete: it is replayed'}.")
     if rows:
         click.echo(table(COLUMNS, rows))
 
@@ -237,7 +237,7 @@ def after_sunk(
         if commit is None or commit.offset == position.offset or _is_behind(document, position.offset, commit):
             continue
         ends[tp] = commit.offset
-        notes.append(f"{tp}: the group has committed {commit.offset}, the checkpoint says {position.offset}")
+        notes.append(f"{tp}: the group has committed {commit.offset}, the checkpoint has {position.offset}")
     others = _of_others(document, committed, topics)
     if others:
         notes.append(f"of other members of the group, from its commits: {name_some(others)}")
@@ -259,7 +259,7 @@ def of_replay(
         start, until = ranges.get(tp, (position.offset, position.offset))
         commit = committed.get(tp)
         if commit is not None and commit.offset > start:
-            notes.append(f"{tp}: the group has committed {commit.offset}, so the batch leaves out what is below")
+            notes.append(f"{tp}: the group has committed {commit.offset}, so the batch skips the offsets below it")
             start, until = commit.offset, max(until, commit.offset)
         elif commit is not None and commit.offset < start and not _is_behind(document, start, commit):
             raise ConfigError(

@@ -350,7 +350,7 @@ def release_of(versions: BrokerVersions) -> str:
     newest = versions.ranges.get(FetchRequest.API_KEY, (0, 0))[1]
     since = max((fetch for fetch in _RELEASE_OF_FETCH if fetch <= newest), default=None)
     if since is None:
-        return "a protocol without a known version of Fetch"
+        return "a protocol without a supported version of Fetch"
     return f"Kafka {_RELEASE_OF_FETCH[since]} or later (Fetch v{newest})"
 
 

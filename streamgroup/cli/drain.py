@@ -18,18 +18,21 @@ from streamgroup.errors import StreamGroupError
 
 ENDED_S = 5.0
 """How long the command waits until a drained query has ended, which happens at Spark's next trigger."""
-_UNKNOWN_REASON = "its last batch has not sunk, or another member holds its partitions now"
+_UNKNOWN_REASON = "its last batch is not complete, or another member holds its partitions now"
 """The reason if the coordinator is of an older release, whose answer has no reason."""
 POLL_S = 0.1
 
 
 class NotDrained(StreamGroupError):
-    """The last batch had not sunk in time."""
+    """The last batch was not completed and committed in time."""
 
 
 @dataclass(slots=True)
 class Report:
-    """The result of a drain for programs. `running` has all coordinators that were found, `chosen` the drained ones."""
+    """The result of a drain as JSON.
+
+    `running` has all coordinators that were found, `chosen` those that were drained.
+    """
 
     running: Sequence[Running]
     chosen: Sequence[Running] = ()
@@ -50,7 +53,7 @@ class Report:
     examples={
         "streamgroup drain --list": "the queries on this machine; none is drained",
         "streamgroup drain": "the only query on this machine",
-        "streamgroup drain --group orders-ingest --timeout 5m": "the query of a group, whose batches take minutes",
+        "streamgroup drain --group orders-ingest --timeout 5m": "the query of a group with batches of minutes",
     },
 )
 @query_options

@@ -289,7 +289,7 @@ DELETED: tuple[Column[DeletedOffset], ...] = (
 
 
 class GroupChanges:
-    """One run of the command over the groups `names`. `store` must answer until `deadline`."""
+    """Carries out the changes of one command for the groups `names`. `store` must respond until `deadline`."""
 
     def __init__(
         self, store: GroupStore, deadline: float, options: ChangeOptions, *, as_json: bool, verbose: bool

@@ -46,7 +46,7 @@ ANSWER_S = 2.0
 
 @click.command(
     cls=SectionedCommand,
-    short_help="Show how far consumer groups are behind, once or as a live table.",
+    short_help="Show the lag of consumer groups, once or as a live table.",
     examples={
         "streamgroup lag -b localhost:9092": "the lag of all groups, once",
         "streamgroup lag -b localhost:9092 --group orders-ingest --watch": "a live table of one group",
@@ -131,9 +131,7 @@ def _watched(
         yield lag_rows(rows, before or {}, began - read_at, _paused(rows, statuses)), statuses
         before, read_at = by_key(rows), began
     if before is None:
-        raise StreamGroupError(
-            f"cannot read the lag: {counted(number + 1, 'refresh')} failed: the warnings above say why"
-        )
+        raise StreamGroupError(f"cannot read the lag: {counted(number + 1, 'refresh')} failed: see the warnings above")
 
 
 def _read(store: GroupStore, names: Sequence[str], deadline: float) -> list[OffsetRow]:

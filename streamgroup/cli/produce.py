@@ -414,7 +414,7 @@ def split(parts: Iterable[bytes], delimiter: bytes) -> Iterator[list[bytes]]:
 
 
 class InvalidRecord(ConfigError):
-    """A record of the input that cannot be written. `number` is its line, `index` its place in its batch."""
+    """A record of the input cannot be written. `number` is its line, `index` its index in its batch."""
 
     def __init__(self, number: int, index: int, reason: str) -> None:
         super().__init__(f"cannot write line {number}: {reason}. The lines before it were sent")

@@ -122,7 +122,7 @@ def skip(
         value = {"batch": history.last, "sunk": history.is_sunk, "executed": executes}
         click.echo(json.dumps({**value, "skipped": json_rows(COLUMNS, skips)}, indent=2))
     else:
-        click.echo(f"Batch {history.last} has {'sunk' if history.is_sunk else 'not sunk: it is replayed'}.")
+        click.echo(f"Batch {history.last} is {'complete' if history.is_sunk else 'not complete: it is replayed'}.")
         click.echo(table(COLUMNS, skips))
     if executes:
         for one in skips:
@@ -142,8 +142,8 @@ def _documents(history: CheckpointHistory) -> list[Document]:
     if alone := [document for document in documents if not document.group]:
         ends = {tp: range_.until for document in alone for tp, range_ in _ranges(document).items()}
         raise ConfigError(
-            f"cannot skip records of {history.files.home}: its query has no group (group.mode=off), so only its "
-            "checkpoint knows its positions, and a batch in it cannot be changed safely. Start the query with a new "
+            f"cannot skip records of {history.files.home}: its query has no group (group.mode=off), so its positions "
+            "are only in its checkpoint, and a batch in it cannot be changed safely. Start the query with a new "
             f"checkpoint and startingOffsets after the records; the newest batch ends at {_starting(alone, ends)}"
         )
     return documents
@@ -173,7 +173,7 @@ def _planned(
     """Return the offsets to give up. Raises StillRunningError for a group with members, ConfigError."""
     if history.is_sunk and to_offset is None:
         raise ConfigError(
-            f"nothing to skip: batch {history.last} has sunk, and no batch is replayed. To skip records that were not "
+            f"nothing to skip: batch {history.last} is complete, and none is replayed. To skip records that were not "
             "planned yet, name --topic-partition and --to-offset"
         )
     held = {tp for document in documents for tp in document.positions}
@@ -244,7 +244,7 @@ def _record(audit: Path, history: CheckpointHistory, skips: Sequence[Skip], stat
             os.fsync(file.fileno())
     except OSError as error:
         raise NotSkippedError(
-            f"cannot write {audit}, which records what is given up: {error}. Mend its directory and run the command "
+            f"cannot write {audit}, which records the skipped offsets: {error}. Fix its directory and run the command "
             "again" + (": the offsets are committed already" if state == "done" else "; nothing was skipped")
         ) from error
 
@@ -297,7 +297,7 @@ def plan_skips(
     if strange := [tp for tp in chosen if tp not in known]:
         raise ConfigError(
             f"cannot skip {name_some(strange)}: the newest batch of the checkpoint "
-            + ("does not have it" if to_offset is not None else "has no range of it that has not sunk")
+            + ("does not have it" if to_offset is not None else "has no incomplete range of it")
             + f". It has {name_some(known) or 'none'}"
         )
     skips = []
@@ -325,7 +325,7 @@ def _begin(document: Document, tp: TopicPartition, start: int, commit: Committed
     metadata = CommitMetadata.parse(commit.metadata)
     if metadata is not None and metadata.lineage == document.lineage:
         return start  # the query has sunk up to there, and ended before its commit (R5a)
-    batch = "the newest batch ends" if is_sunk else "the batch that has not sunk begins"
+    batch = "the newest batch ends" if is_sunk else "the incomplete batch begins"
     raise ConfigError(
         f"cannot skip records of {tp}: group {document.group!r} is at {commit.offset}, and {batch} at {start}, "
         "because the group was reset or another member has read after it. Set the group to the offset that you want: "

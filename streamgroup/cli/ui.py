@@ -36,7 +36,7 @@ _PAGE = "The page"
     examples={
         "streamgroup ui -b localhost:9092": "a page on this machine",
         "streamgroup ui -b broker-1:9092 --host 0.0.0.0 --token env:STREAMGROUP_UI_TOKEN": "a page for other machines, "
-        "which ask for the token",
+        "which need the token",
     },
 )
 @option(
@@ -60,7 +60,7 @@ _PAGE = "The page"
     _PAGE,
     "--token",
     metavar="TOKEN",
-    help="Secret that browsers and programs must send. Other users of this machine can see it, but not that of "
+    help="Secret that browsers and programs must send. Other users of this machine can see it, unless it is "
     "env:NAME or file:PATH.",
 )
 @option(
@@ -412,5 +412,5 @@ class ClusterReader:
         try:
             return self._stores[0].offsets_once(dict.fromkeys(wanted, at), deadline)
         except StreamGroupError as error:
-            self._notes.append(f"the offsets of the logs are not known: {error}")
+            self._notes.append(f"cannot read the offsets of the logs: {error}")
             return {}

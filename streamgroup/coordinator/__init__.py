@@ -1,1 +1,1 @@
-"""The coordinator process: threads, sockets and clock around the run's decisions, and the control channel."""
+"""The coordinator process, which is the group member of one query: threads, sockets, clock, and the control channel."""

@@ -78,7 +78,10 @@ def offsets_of(
 def log_ends(
     cluster: Cluster, deadline: float, subscription: Subscription, isolation: Isolation
 ) -> dict[TopicPartition, int]:
-    """Return the ends of all subscribed partitions. Raises ConfigError if a named topic or partition does not exist."""
+    """Return the log end offsets of all subscribed partitions.
+
+    Raises ConfigError if a named topic or partition is missing.
+    """
     snapshot = cluster.snapshot(topics_to_ask(subscription), deadline, refresh=True)
     partitions = subscribed_partitions(subscription, snapshot)
     listed = cluster.list_offsets(dict.fromkeys(partitions, LATEST), isolation, deadline)
@@ -99,17 +102,18 @@ def _listed(
     coarse = sorted(tp for tp, at in wanted.items() if at >= 0 and found[tp].coarse)
     if ends and coarse:
         raise ConfigError(
-            f"an ending timestamp for {name_some(coarse)}: brokers before 0.10.1 (0.7 among them) keep the "
-            "times of segments only, so reading would end before the last records of that time. Use endingOffsets"
+            f"cannot resolve an ending timestamp for {name_some(coarse)}: brokers before 0.10.1 (Kafka 0.7, too) "
+            f"store timestamps only for segments, so the read would end before the last records of that time. Use "
+            f"endingOffsets"
         )
     return {tp: (o.offset, o.timestamp) for tp, o in found.items()}
 
 
 def plan_batch(options: SourceOptions) -> list[FetchTask]:
-    """Plan the tasks of `spark.read` within `default.api.timeout.ms`, which `fetchOffset.numRetries` attempts share.
+    """Plan the tasks of `spark.read`, with up to `fetchOffset.numRetries` retries within `default.api.timeout.ms`.
 
-    Raises ConfigError if topics or servers do not exist, DataLossError for lost offsets, TransportError if no attempt
-    reached the brokers.
+    Each attempt gets an equal share of that timeout. Raises ConfigError if topics or servers do not exist,
+    DataLossError for lost offsets, and TransportError if no attempt reached the brokers.
     """
     NOTES.log(options.notes)
     timeout_ms = options.client.default_api_timeout_ms // (options.fetch_offset_retries + 1)
@@ -130,7 +134,9 @@ def _plan(options: SourceOptions, timeout_ms: int) -> list[FetchTask]:
         require_columns(options.fetch, snapshot)
         partitions = subscribed_partitions(options.subscription, snapshot)
         if unknown := unknown_assigned(options.subscription, partitions):
-            log.warning("assign names partitions that do not exist: %s. The read leaves them out", name_some(unknown))
+            log.warning(
+                "option 'assign' lists partitions that do not exist: %s. The batch read skips them", name_some(unknown)
+            )
         require_brokers(
             subscribed_topics(options.subscription, snapshot),
             snapshot,
@@ -176,12 +182,13 @@ def _require_read(
     names = name_some(others, log_format.name)
     if log_format.is_broker_bound:
         raise ConfigError(
-            f"{option} names partitions that cannot be read: {names}. They are not subscribed, or their broker is not "
-            "registered in ZooKeeper, or it has fewer partitions. Start that broker, or leave them out"
+            f"option '{option}' lists partitions that cannot be read: {names}. They are not subscribed, or their "
+            f"broker is not registered in ZooKeeper or has fewer partitions. Start that broker, or remove them from "
+            f"the option"
         )
     raise ConfigError(
-        f"{option} names partitions that do not exist or are not subscribed: {names}. Leave them out, or correct the "
-        "subscription"
+        f"option '{option}' lists partitions that do not exist or are not subscribed: {names}. Remove them from the "
+        f"option, or correct the subscription"
     )
 
 
@@ -194,11 +201,11 @@ def tasks_of(
     *,
     packed_offsets: int = 0,
 ) -> list[FetchTask]:
-    """Return `wanted` as tasks, packed or split, with the addresses, topic ids and leader epochs for executors.
+    """Return the tasks that read `wanted`: packed or split ranges, with each leader's address, topic id and epoch.
 
-    Small ranges share a task up to `packed_offsets`. The topic id is that of `planned`, if it has one: a replay must
-    not read a recreated topic of that name (R8). `logs` give the offsets at which ranges may be split that must begin
-    and end at a boundary.
+    Small ranges share a task of up to `packed_offsets` offsets. If `planned` has a topic id for a partition, the task
+    uses it, because a replay must not read a recreated topic of the same name (R8). `logs` has the segment starts of
+    each log: in Kafka 0.7 a range may be split only there.
     """
     located = []
     for range_ in wanted:
@@ -258,15 +265,15 @@ def _within_logs(
     logs: Mapping[TopicPartition, LogRange],
     options: SourceOptions,
 ) -> list[OffsetRange]:
-    """Return the ranges that the logs hold.
+    """Return the parts of the ranges that the logs contain.
 
-    Raises DataLossError for offsets beyond the logs; `failOnDataLoss=false` leaves them out.
+    Raises DataLossError for offsets outside the logs; with `failOnDataLoss=false` they are skipped.
     """
     kept, lost = within(starts, ends, logs)
     if lost and options.fail_on_data_loss:
         partitions = first_of(lost, MOST_NAMED, "partition", "; ")
         raise DataLossError(
-            f"offsets out of range: {partitions}. Set offsets that the logs hold, or failOnDataLoss=false to "
-            "read only the records that exist"
+            f"cannot read the requested offsets: they are out of range for {partitions}. Set offsets that the logs "
+            f"contain, or failOnDataLoss=false to read only the records that exist"
         )
     return kept

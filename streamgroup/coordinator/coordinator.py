@@ -1,8 +1,8 @@
-"""The coordinator of one query's run: connects the machine in `streamgroup.coordinator.run` to threads and sockets.
+"""The coordinator of one query: connects the decisions in `streamgroup.coordinator.run` to threads and sockets.
 
 Spark's thread calls `latest_offset`, `partitions` and `stop`. The control channel's threads call the other methods. All
-of them make requests through the run's `Inbox`. The group thread carries out the member's requests. The log watcher
-sends requests about logs and metadata. `QuestionAnswerer` answers the run's questions.
+of them pass requests to the `Run` through its `Inbox`. The group thread sends the member's requests. The log watcher
+sends requests about logs and metadata. `QuestionAnswerer` carries out the blocking requests of the `Run`.
 """
 
 from __future__ import annotations
@@ -51,13 +51,15 @@ from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, Sou
 log = logging.getLogger("streamgroup")
 
 GROUP_THREAD_TIMEOUT_S = 0.2
-"""How long a stop waits for the group's thread to close its connections."""
+"""How long a stop waits until the group thread has closed its connections."""
 WATCHER_TIMEOUT_S = 0.1
-"""How long a stop waits for the watcher to close its connections."""
+"""How long a stop waits until the log watcher has closed its connections."""
 
 
 class Coordinator:
-    """One member of one group, for one run of one query. Nothing connects before the first call that needs it.
+    """One member of one consumer group, for one start of one query.
+
+    It connects with the first call that needs a connection.
 
     `home` is the private directory of the driver's JVM, where the members of one application claim their group (R28).
     """
@@ -118,29 +120,34 @@ class Coordinator:
     # --- Spark's calls -----------------------------------------------------------------------------------------------
 
     def prepare_available_now(self) -> None:
-        """Take the ends of all subscribed partitions as the targets of AvailableNow (R11)."""
+        """Store the log end offsets of all subscribed partitions as the targets of AvailableNow (R11)."""
         self._inbox.call(interface.PrepareAvailableNow())
 
     def latest_offset(self, start: Mapping[str, Any], *, limits: LimitOptions, once: bool = False) -> dict[str, Any]:
-        """Mark the batch of `start` as sunk, commit it and plan the next: its document, or `start` if none."""
+        """Mark the batch that ends at `start` as completed, commit it and plan the next batch.
+
+        Returns the next batch's offset document, or `start` if there is nothing to read.
+        """
         document = self._documents.read(start)
         planned = self._inbox.call(interface.LatestOffset(document, limits, once))
         return dict(start) if planned is document else to_value(planned)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
-        """Return the tasks of the batch that `end` describes. The answer is kept: Spark may ask again (R12)."""
+        """Return the tasks of the batch that `end` describes. They are kept, because Spark may call again (R12)."""
         first = self._documents.read(start)
         last = whole_batch(first, self._documents.read(end))
         tasks: list[FetchTask] = self._inbox.call(interface.Partitions(first, last))
         return tasks
 
     def report_latest(self) -> dict[str, dict[str, int]] | None:
-        """Return the ends of the logs held, in the format of Spark's Kafka connector; None before the first listing."""
+        """Return the owned partitions' log ends in the format of Spark's Kafka connector; None if unknown."""
         logs = self._inbox.call(interface.GetEnds())
         return self._reported.get(lambda: _by_topic(logs), logs) or None
 
     def stop(self, *, last_word: bool = True) -> None:
-        """Commit every held position and leave the group within a second (R29); static members stay.
+        """Commit the positions of all owned partitions and leave the group within a second (R29).
+
+        A static member does not leave.
 
         `last_word`: see `Shutdown.stop`.
         """
@@ -153,21 +160,24 @@ class Coordinator:
             self._claim.release()
 
     def end_query(self, error: StreamGroupError) -> None:
-        """Stop although Spark still runs the query. Spark's pending call, or its next one, raises `error`."""
+        """Leave the group although Spark still runs the query. Spark's pending or next call raises `error`."""
         self._fail(error)
         self.stop()
 
     def _end_unbegun(self) -> None:
-        """Fail pending questions to the watcher at once if the run was stopped before it began."""
+        """Fail the log watcher's pending requests if the run was stopped before it began."""
         if not self._run.shutdown.has_begun:
             self._watcher.stop(0.0)
 
     def interrupt(self) -> None:
-        """End Spark's call, from the handler of a signal. Raises SystemExit, at once or after the run's step."""
+        """End the call that Spark waits for; called by a signal handler.
+
+        Raises SystemExit, at once or after the current step.
+        """
         self._inbox.interrupt()
 
     def look_at_silence(self, *, jvm_is_stopped: bool) -> None:
-        """Let the run look for how long Spark has been silent (R27)."""
+        """Check for how long Spark has made no calls (R27)."""
         self._inbox.post(interface.SilenceLook(jvm_is_stopped))
 
     # --- the control channel's requests: see `ControlledRun` ---------------------------------------------------------
@@ -182,7 +192,7 @@ class Coordinator:
         return {"ends": _by_topic(self._inbox.call(interface.ListHeldEnds()))}
 
     def listen(self, is_announced: Callable[[], bool]) -> None:
-        """Use `is_announced` to find whether the application has a listener that reports sunk batches."""
+        """Use `is_announced()` to find out whether the application has a listener that reports completed batches."""
         self._run.completion.is_announced = is_announced
 
     def end(self) -> dict[str, Any]:
@@ -190,17 +200,17 @@ class Coordinator:
         return {}
 
     def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
-        """Stop planning, wait until the last batch has sunk, commit and leave (R30). `ends`: see `Shutdown.drain`.
+        """Stop planning, wait until the last batch is completed, commit it and leave the group (R30).
 
-        Returns `{"drained": bool, "why": str, ...}`: False if `timeout` seconds passed before, or for another reason,
-        which `why` gives; then one batch may be repeated.
+        `ends`: see `Shutdown.drain`. Returns `{"drained": bool, "why": str, ...}`. `drained` is False if the last batch
+        may be repeated, for example because `timeout` seconds have passed; `why` gives the reason.
         """
         result = self._inbox.call(interface.DrainRun(timeout, ends))
         self._end_unbegun()
         return {**result, "group": self._group.group_id, "run": self.run}
 
     def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
-        """Serve `pause` of `ControlledRun`. Raises PauseRefused."""
+        """Pause or resume partitions, as `ControlledRun.pause` describes. Raises PauseRefused."""
         chosen = None if partitions is None else frozenset(partitions)
         return dict(self._inbox.call(interface.SetPaused(chosen, is_paused)))
 
@@ -224,7 +234,7 @@ class Coordinator:
     # --- the shell of the inbox --------------------------------------------------------------------------------------
 
     def carry_out(self, action: interface.RunAction) -> None:
-        """Carry out an action of the run without waiting."""
+        """Carry out an action of the `Run` without waiting."""
         match action:
             case interface.Follow(topics):
                 self._watcher.follow(topics)
@@ -236,15 +246,15 @@ class Coordinator:
                 self._backend.thread.carry_out(action)
 
     def answer(self, question: Question) -> object:
-        """Answer a question of a call, in its thread."""
+        """Carry out a blocking request to the cluster for a Spark call, in the thread of that call."""
         return self._answers.answer(question)
 
     def post(self, task: int, question: Question) -> None:
-        """Have a question of a background task answered by another thread."""
+        """Have another thread carry out a request to the cluster for the background task `task`."""
         self._answers.post(question).add_done_callback(partial(self._answered, task))
 
     def wake(self) -> None:
-        """Wake the thread that keeps the timers."""
+        """Wake the thread that checks the timers."""
         self._backend.thread.wake()
 
     def _answered(self, task: int, answer: Future[Any]) -> None:
@@ -257,7 +267,7 @@ class Coordinator:
             )
 
     def _is_missed(self, tp: TopicPartition) -> bool:
-        """Return whether a deleted partition is still held, since its loss is not reported yet."""
+        """Return whether a deleted partition is still owned because its loss has not been reported yet."""
         return tp in self._ledger.positions() and tp not in self._planner.deleted
 
     def _metadata_read(self, snapshot: ClusterSnapshot, asked: frozenset[str]) -> None:
@@ -288,7 +298,10 @@ def _utc(at: float) -> str:
 
 
 class QuestionAnswerer:
-    """Answers the questions of one run. `answer` may wait for brokers, `post` never waits."""
+    """Carries out the requests to brokers and ZooKeeper that the `Run` of one query makes.
+
+    `answer` blocks until the result is there; `post` returns at once and gives the request to another thread.
+    """
 
     def __init__(
         self,
@@ -311,7 +324,7 @@ class QuestionAnswerer:
         self._timeout_s = options.client.default_api_timeout_ms / 1000
 
     def answer(self, question: interface.Question) -> object:
-        """Answer a question of a call. Called without a lock."""
+        """Carry out a request for a Spark call and return the result. The caller must not hold the inbox's lock."""
         answer: object = None
         match question:
             case interface.Connect(topics):
@@ -334,11 +347,11 @@ class QuestionAnswerer:
                 snapshot, options = self._watcher.snapshot, self._options
                 answer = tasks_of(ranges, snapshot, options, document.positions, logs, packed_offsets=packed)
             case _:
-                raise AssertionError(f"no call asks {question}")
+                raise AssertionError(f"unexpected request of a Spark call: {question}")
         return answer
 
     def post(self, question: interface.Question) -> Future[Any]:
-        """Have a question of a background task answered by the thread of the watcher or of the registry."""
+        """Queue a request of a background task for the thread of the log watcher or of ZooKeeper's session."""
         match question:
             case interface.ListOffsets(wanted, timeout):
                 isolation = self._options.fetch.isolation
@@ -347,7 +360,7 @@ class QuestionAnswerer:
                 )
             case interface.DescribeGroup(timeout):
                 return self._backend.described(timeout)
-        raise AssertionError(f"no background task asks {question}")
+        raise AssertionError(f"unexpected request of a background task: {question}")
 
     def _connect(self, topics: frozenset[str] | None) -> ClusterSnapshot:
         options = self._options
@@ -381,23 +394,23 @@ LONGEST_WAIT_S = 5.0
 
 
 class Shell(Protocol):
-    """Carries out the run's actions."""
+    """Carries out the actions that a `Run` returns."""
 
     def carry_out(self, action: interface.RunAction) -> None:
-        """Carry out an action without waiting; the lock is held."""
+        """Carry out an action without waiting. The caller holds the inbox's lock."""
 
     def answer(self, question: Question) -> object:
-        """Answer a question of a call in its thread, without the lock."""
+        """Carry out a blocking request to the cluster for a Spark call, in its thread and without the lock."""
 
     def post(self, task: int, question: Question) -> None:
-        """Have a question of a background task answered by another thread."""
+        """Have another thread carry out a request to the cluster for the background task `task`."""
 
     def wake(self) -> None:
-        """Wake the thread that keeps the timers: a new timer is due before its next one."""
+        """Wake the thread that checks the timers: a new timer is due before the next known one."""
 
 
 class Inbox:
-    """Passes events and calls of any thread to one run. `run` must be set before the first one."""
+    """Passes events and calls from any thread to the `Run` of one query. Set `run` before the first event."""
 
     run: Run
 
@@ -411,10 +424,10 @@ class Inbox:
         self._numbers = itertools.count()
         self._calls: dict[int, SimpleQueue[interface.CallReply | interface.Raise | interface.Ask]] = {}
         self.wake_at: float | None = None
-        """The monotonic time when the run wants a `Tick`."""
+        """When the `Run` needs its next `Tick`, from `time.monotonic()`."""
 
     def post(self, event: interface.Event) -> None:
-        """Post an event. When this returns, the run has handled it and the events that follow from it."""
+        """Pass an event to the `Run`. Returns when this event, and the events that follow from it, are handled."""
         try:
             with self._lock:
                 self._events.append(event)
@@ -438,17 +451,19 @@ class Inbox:
             self._shell.wake()
 
     def _try(self, action: interface.RunAction) -> None:
-        """Carry out an action. An error must not end the thread that carries it out, but the query."""
+        """Carry out an action. If it raises, the query fails, but this thread continues."""
         try:
             self._carry_out(action)
         except Exception as error:
-            log.exception("an action of the run has failed")
-            self._events.append(interface.ThreadFailed(StreamGroupError(f"an action of the run has failed: {error!r}")))
+            log.exception("an action of the coordinator has failed")
+            self._events.append(
+                interface.ThreadFailed(StreamGroupError(f"an action of the coordinator has failed: {error!r}"))
+            )
 
     def interrupt(self) -> None:
-        """End the main thread's call, from a signal handler: at once while it waits, else after its step.
+        """End the main thread's call, from a signal handler: at once while it waits, or after its current step.
 
-        A step that ends in the middle would leave the run with an event half taken. Raises SystemExit.
+        Ending a step in the middle would leave an event half processed. Raises SystemExit.
         """
         if self._lock._is_owned() and self._is_stepping:  # type: ignore[attr-defined]
             self._is_interrupted = True
@@ -456,7 +471,7 @@ class Inbox:
             sys.exit(0)
 
     def tick(self, now: float) -> None:
-        """Step the run if a timer is due."""
+        """Pass a `Tick` to the `Run` if one of its timers is due."""
         wake_at = self.wake_at
         if wake_at is not None and now >= wake_at:
             self.post(ev.Tick())
@@ -474,7 +489,10 @@ class Inbox:
                 self._shell.carry_out(action)
 
     def call(self, request: interface.Request) -> Any:
-        """Make a request and wait for its result in this thread. Raises the run's error."""
+        """Pass a request to the `Run` and wait for the result in this thread.
+
+        Raises the error that the `Run` returns.
+        """
         number = next(self._numbers)
         mail = self._calls[number] = SimpleQueue()
         is_over = False

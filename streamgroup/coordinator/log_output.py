@@ -1,6 +1,6 @@
-"""Logs to stderr, in a coordinator process without blocking the threads that log; logs each note on options once.
+"""Writes log lines to stderr without blocking the threads that log, and logs each note about options once.
 
-Spark's JVM copies the stderr of a Python process to its own. If the JVM is stopped, or its terminal is halted by
+Spark's JVM copies the stderr of a Python process to its own stderr. If the JVM is stopped, or its terminal is halted by
 Ctrl-S, the pipe is full after 64 KiB. A thread that writes to it would then block while it holds the coordinator's
 lock, and the member would send no more heartbeats.
 """
@@ -22,14 +22,14 @@ log = logging.getLogger("streamgroup")
 
 STDERR = 2
 MOST_WAITING = 1000
-"""Lines that may wait for the reader; further ones are dropped and counted."""
+"""Maximum number of queued lines; further lines are dropped and counted."""
 _FORMAT = logging.Formatter("%(asctime)s %(levelname)s streamgroup: %(message)s", "%y/%m/%d %H:%M:%S")
 FLUSH_TIMEOUT_S = 0.5
-"""How long the ending process waits for the reader: a coordinator must leave its group and end within a second."""
+"""How long the process, when it ends, waits until queued lines are written: it must end within a second."""
 
 
 def log_to_stderr() -> None:
-    """Log to stderr, which Spark copies to the driver's, unless logging is configured."""
+    """Log to this process's stderr, which Spark copies to the driver, unless the user has configured logging."""
     if log.handlers or logging.getLogger().handlers:
         return
     handler = StderrHandler()
@@ -40,16 +40,16 @@ def log_to_stderr() -> None:
 
 
 def log_warnings_to_stderr() -> None:
-    """Log to the stderr of the user's program, where listener and drains log too, until the user configures logging.
+    """Log warnings to the stderr of the user's program, until the user configures logging.
 
-    Without a handler Python would write the message of a warning alone, without its time, level and origin.
+    Listeners and drains use it. Without a handler Python would write a warning without time, level and origin.
     """
     if not log.handlers:
         log.addHandler(UnconfiguredHandler())
 
 
 class UnconfiguredHandler(logging.StreamHandler[Any]):
-    """Writes records to `sys.stderr` while the root logger has no handlers. The levels are the user's."""
+    """Writes log records to `sys.stderr` while the root logger has no handlers. It changes no log levels."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -63,21 +63,24 @@ class UnconfiguredHandler(logging.StreamHandler[Any]):
 
 
 class StderrHandler(logging.Handler):
-    """Write records to the descriptor `to` from a daemon thread, in the order in which they were logged."""
+    """Writes log records to the file descriptor `to` from a daemon thread, in the order in which they were logged."""
 
     def __init__(self, to: int = STDERR) -> None:
         super().__init__()
         # Not through sys.stderr: the thread would hold its lock while it waits, and the process could not end.
         self._to = to
         self._waiting: SimpleQueue[tuple[str, int] | threading.Event] = SimpleQueue()
-        """Lines, each with how many were dropped before it, and events to set once all earlier lines are written."""
+        """Queued lines, each with the number of lines dropped before it. An Event is set when reached."""
         self._dropped = 0
         """Lines dropped since the start. Only `emit` counts them."""
         self._is_broken = False
         threading.Thread(target=self._write_all, name="streamgroup-stderr", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand a record to the writing thread, or count it as dropped. `handle` holds the lock of the handler."""
+        """Queue a record for the writing thread, or count it as dropped.
+
+        The caller, `handle`, holds the handler's lock.
+        """
         try:
             line = self.format(record)
         except Exception as error:  # Handler.handleError would print to stderr from this thread
@@ -134,18 +137,18 @@ def _write(to: int, data: bytes) -> None:
 # --- notes on options ------------------------------------------------------------------------------------------------
 
 _MOST_NOTES = 1000
-"""Notes that are remembered: a driver that runs for months plans many batches with many options."""
+"""Maximum number of remembered notes: a driver that runs for months plans many batches with many options."""
 
 
 class OptionNotesLog:
-    """Logs each note once. Any thread may call it: Spark plans batches in several."""
+    """Logs each note about options once. Any thread may call it, because Spark plans batches in several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._logged: dict[str, None] = {}
 
     def log(self, notes: Iterable[str], group: str = "") -> None:
-        """Log the notes that are new in this process: cautions as warnings, others after the name of `group`."""
+        """Log the notes that are new in this process: cautions as warnings, others as info with the name of `group`."""
         for note in notes:
             is_caution = isinstance(note, Caution)
             text = note if is_caution or not group else f"{group}: {note}"
@@ -153,7 +156,7 @@ class OptionNotesLog:
                 log.log(logging.WARNING if is_caution else logging.INFO, "%s", text)
 
     def forget(self) -> None:
-        """Begin as a new process does."""
+        """Forget which notes were logged, as after a restart of the process."""
         with self._lock:
             self._logged.clear()
 
@@ -168,4 +171,4 @@ class OptionNotesLog:
 
 
 NOTES = OptionNotesLog()
-"""The log of this process."""
+"""The notes logged by this process."""

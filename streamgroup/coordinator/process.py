@@ -1,7 +1,9 @@
-"""Sets up the process of a coordinator: log, signals, process group, watch of the driver, control channel.
+"""Sets up a coordinator process: logging, signals, process group, control channel, and a thread that watches the
+driver.
 
-Spark ends a query's Python process with SIGTERM, twice, and calls no method before (R29). After the JVM was killed its
-socket closes, and `EndedWatch` notices. A query may outlive its SparkContext, and `ContextWatch` notices.
+Spark ends a query's Python process with SIGTERM, twice, and calls no method before (R29). If the JVM is killed, its
+socket closes, and `EndedWatch` detects it. A query may continue after its SparkContext has stopped; `ContextWatch`
+detects this.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def start_coordinator(options: SourceOptions) -> Coordinator:
-    """Make the coordinator of this process's query; install its signal handlers, watch and control channel."""
+    """Create the coordinator of this process's query; start its control channel and the thread that watches the driver.
+
+    In the main thread it also installs the signal handlers.
+    """
     log_to_stderr()
     _leave_process_group()
     jvm = _find_jvm()
@@ -94,9 +99,10 @@ def _find_jvm() -> int:
 
 
 def _exit(coordinator: Coordinator, _signum: int, _frame: FrameType | None) -> None:
-    """Unwind, so that Spark's runner calls `stop`.
+    """Handle SIGTERM: raise SystemExit in the main thread, so that Spark's runner calls `stop`.
 
-    The second SIGTERM must not interrupt `stop`, nor must the first if the JVM's closed socket has started it.
+    The second SIGTERM must not interrupt `stop`. Neither must the first one, if the JVM's closed socket has started
+    `stop`.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if not coordinator.stopping:
@@ -104,9 +110,9 @@ def _exit(coordinator: Coordinator, _signum: int, _frame: FrameType | None) -> N
 
 
 def _watch_driver(coordinator: Coordinator, channel: ControlServer, jvm: int) -> None:
-    """Check Spark's silence (R27) until the JVM has ended; then leave, even if the main thread is busy.
+    """Check until the JVM ends whether Spark still calls the source (R27); then leave the group and end this process.
 
-    If the SparkContext stops before, leave then, and end the process with the JVM or with the query.
+    If the SparkContext stops earlier, leave the group then. The process then ends with the JVM or with the query.
     """
     has_ended, is_stopped, has_context_stopped = EndedWatch(jvm), StoppedWatch(jvm), ContextWatch()
     can_look, has_left = True, False
@@ -120,14 +126,16 @@ def _watch_driver(coordinator: Coordinator, channel: ControlServer, jvm: int) ->
                 coordinator.look_at_silence(jvm_is_stopped=is_stopped(now))
         except Exception:  # go on watching: after the JVM's end only this thread ends the process
             can_look = False
-            log.exception("cannot check any more whether Spark still calls the source: a hung driver is not noticed")
+            log.exception(
+                "cannot check any more whether Spark still calls the source: a hung driver will not be detected"
+            )
         time.sleep(PARENT_EVERY_S)
     if not has_left:
-        log.warning("the driver's JVM (pid %d) is gone: leaving the group", jvm)
+        log.warning("the driver's JVM (pid %d) has ended: leaving the group", jvm)
     try:
         coordinator.stop(last_word=False)
     except Exception:
-        log.exception("leaving has failed: the session expires instead")
+        log.exception("cannot leave the group: the member stays until its session expires")
     finally:
         channel.close()
         for handler in log.handlers:
@@ -136,7 +144,10 @@ def _watch_driver(coordinator: Coordinator, channel: ControlServer, jvm: int) ->
 
 
 def _end_query(coordinator: Coordinator, channel: ControlServer) -> None:
-    """Leave the group, as the SparkContext has stopped. Spark's next call ends the query, and with it this process."""
+    """Leave the group because the SparkContext has stopped.
+
+    Spark's next call then ends the query, and with the query this process.
+    """
     log.warning("the query's SparkContext has stopped: leaving the group")
     try:
         coordinator.end_query(
@@ -146,6 +157,6 @@ def _end_query(coordinator: Coordinator, channel: ControlServer) -> None:
             )
         )
     except Exception:
-        log.exception("leaving has failed: the session expires instead")
+        log.exception("cannot leave the group: the member stays until its session expires")
     finally:
         channel.close()

@@ -17,10 +17,11 @@ from streamgroup.options.types import ClientOptions, SinkOptions
 def plan_write(
     options: SinkOptions, opened: Callable[[ClientOptions], Cluster] = open_cluster
 ) -> tuple[SinkOptions, Kafka07Target | None]:
-    """Return the options for the tasks of one write, which have no ZooKeeper, and the target if it is Kafka 0.7.
+    """Return the options for the tasks of one write, with the brokers in place of ZooKeeper.
 
-    Waits up to `max.block.ms` for brokers in ZooKeeper. Raises ConfigError for options that the cluster rules out,
-    TransportError if ZooKeeper or all brokers are away.
+    The second value is the target cluster if it runs Kafka 0.7, otherwise None. Waits up to `max.block.ms` until
+    ZooKeeper lists brokers. Raises ConfigError for options that the cluster does not support, and TransportError if
+    ZooKeeper or all brokers cannot be reached.
     """
     if options.client.zookeeper is None:
         _refuse_verify(options)
@@ -31,7 +32,7 @@ def plan_write(
 
 
 def plan_registered(options: SinkOptions, cluster: ClusterFromZooKeeper) -> tuple[SinkOptions, Kafka07Target | None]:
-    """Return the same for a cluster that is open."""
+    """Do the same as `plan_write` with a cluster that is already open."""
     deadline = cluster.deadline(options.producer.max_block_ms)
     found = cluster.resolve(deadline)
     client = dataclasses.replace(options.client, zookeeper=None)
@@ -46,7 +47,7 @@ def plan_registered(options: SinkOptions, cluster: ClusterFromZooKeeper) -> tupl
 
 
 def config07(options: SinkOptions) -> Kafka07Config:
-    """Return how to write to Kafka 0.7. Raises ConfigError for options that it does not have."""
+    """Return the settings for writing to Kafka 0.7. Raises ConfigError for options that Kafka 0.7 does not support."""
     client, producer = options.client, options.producer
     return Kafka07Config(
         max_message_size=producer.max_message_size,
@@ -69,6 +70,6 @@ def config07(options: SinkOptions) -> Kafka07Config:
 def _refuse_verify(options: SinkOptions) -> None:
     if options.verify:
         raise ConfigError(
-            "cannot write with verify=true: it is for Kafka 0.7, whose brokers are found by zookeeper.connect. Leave "
+            "cannot write with verify=true: it is for Kafka 0.7 and zookeeper.connect. Leave "
             "it out: later brokers acknowledge each write"
         )

@@ -1,4 +1,4 @@
-"""Pools of idle connections and producers: a worker process keeps them from one task to the next."""
+"""Pools of idle connections and producers, which a Python worker process keeps from one task to the next."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ Kept = TypeVar("Kept", bound=Closable)
 
 
 class IdlePool(Generic[Key, Kept]):
-    """At most `most` idle objects by their key. `clock` returns monotonic seconds. Several threads may use it.
+    """Keeps up to `most` idle objects by key until they are used again. Several threads may use it.
 
-    It closes the oldest objects above `most`, and those that have been idle for too long.
+    It closes the oldest objects if there are more than `most`, and those that were idle for too long. `clock` returns
+    monotonic seconds.
     """
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
@@ -42,7 +43,7 @@ class IdlePool(Generic[Key, Kept]):
         """Each object with its key, and with the time until which it is kept."""
 
     def take(self, key: Key) -> Kept | None:
-        """Remove and return the object with `key` that was used last; None without one."""
+        """Remove and return the object with `key` that was kept last; None if there is none."""
         now = self._clock()
         with self._lock:
             if self._pid != os.getpid():  # after a fork the sockets and the producer ids belong to the parent
@@ -56,7 +57,7 @@ class IdlePool(Generic[Key, Kept]):
         return None if found is None else found[2]
 
     def keep(self, key: Key, kept: Kept, max_idle_s: float) -> None:
-        """Keep an object for the next `take` of its key within `max_idle_s` seconds."""
+        """Keep an object for `max_idle_s` seconds, until `take` returns it."""
         with self._lock:
             self._idle.append((key, self._clock() + max_idle_s, kept))
             surplus = self._idle[: -self._most]
@@ -78,11 +79,11 @@ MAX_KEPT_PRODUCERS = 4
 
 
 class ReusableProducer(Protocol):
-    """A producer that one task after the other uses."""
+    """A producer that several tasks use, one after the other."""
 
     @property
     def is_usable(self) -> bool:
-        """Whether another task may use it."""
+        """Whether the next task may use this producer."""
 
     def begin(self) -> None: ...
 
@@ -94,7 +95,10 @@ Lent = TypeVar("Lent", bound=ReusableProducer)
 
 
 class ProducerPool(Generic[ProducerKey, Lent]):
-    """Idle producers by their options, which `open_producer` takes. Several threads may use it."""
+    """Lends producers to tasks, and keeps idle ones by their options. Several threads may use it.
+
+    `open_producer(key)` makes a producer from its options.
+    """
 
     def __init__(
         self, open_producer: Callable[[ProducerKey], Lent], clock: Callable[[], float] = time.monotonic
@@ -104,7 +108,10 @@ class ProducerPool(Generic[ProducerKey, Lent]):
 
     @contextmanager
     def lend(self, key: ProducerKey) -> Iterator[Lent]:
-        """Lend a producer with these options to one task. Close it unless all batches of the task were delivered."""
+        """Lend a producer with the options `key` to one task.
+
+        After the task the producer is kept if all batches were delivered, and closed if not.
+        """
         producer = self._idle.take(key)
         if producer is None:
             producer = self._open(key)
@@ -137,7 +144,7 @@ _Key = tuple[str, int, ClientOptions, Dialect]
 
 
 class ConnectionPool:
-    """Open connections by address, options and protocol. May be used by several threads."""
+    """Keeps open connections by address, options and protocol for the next tasks. Several threads may use it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -146,7 +153,10 @@ class ConnectionPool:
     def take(
         self, host: str, port: int, options: ClientOptions, deadline: float, dialect: Dialect = Dialect.KAFKA
     ) -> Connection:
-        """Return a connection to `host:port`, kept or new. Raises TransportError if none is open by `deadline`."""
+        """Return a kept or a new connection to `host:port`.
+
+        Raises TransportError if it cannot be opened by `deadline`.
+        """
         key = (host, port, options, dialect)
         while (kept := self._idle.take(key)) is not None:
             if kept.idle:
@@ -159,7 +169,7 @@ class ConnectionPool:
         return connection
 
     def give_back(self, connection: Connection) -> None:
-        """Keep `connection` for the next reader, or reset it if responses are outstanding."""
+        """Keep `connection` for the next reader. A connection with outstanding responses is reset instead."""
         if not connection.open or connection.outstanding:
             connection.abort()
             return

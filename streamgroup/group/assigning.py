@@ -18,7 +18,8 @@ class GroupMember:
     topics: tuple[str, ...]
     instance_id: str | None = None
     owned: tuple[TopicPartition, ...] = ()
-    """The partitions that it held when it joined: `ownedPartitions` of a subscription from v1 (KIP-429), in order."""
+    """The partitions that the member owned when it joined: `ownedPartitions` of a subscription from v1 (KIP-429), in
+    order."""
     generation: int = NO_GENERATION
     """The generation of `owned`: `generationId` of a subscription from v2 (KIP-792), or if that is negative the one in
     its user data (`sticky.decode_user_data`)."""

@@ -26,11 +26,11 @@ from streamgroup.model import TopicInfo, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The members of a generation, which JoinGroup's answer lists for the leader."""
+    """The members of a generation, as the JoinGroup response lists them for the leader."""
 
     members: Mapping[str, GroupMember]
     unreadable: Mapping[str, str]
-    """The members with an invalid subscription, and the reason. They are members without partitions."""
+    """The members with an invalid subscription, and why. They get no partitions."""
 
     @property
     def topics(self) -> frozenset[str]:
@@ -39,7 +39,7 @@ class Roster:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """The encoded assignments of a generation by member id, and their basis (R23)."""
+    """The result of `divide`: encoded assignments by member id, and the topic counts from which they were made."""
 
     assignments: Mapping[str, bytes]
     basis: AssignmentBasis
@@ -77,13 +77,13 @@ def _member(subscription: ConsumerSubscription, instance_id: str | None) -> Grou
 def divide(strategy: str, roster: Roster, topics: Mapping[str, TopicInfo], leader: str) -> Division:
     """Return each member's assignment under `strategy`, with the basis as user data if another member needs it.
 
-    `leader` is the member id of the group's leader, which assigns. A subscribed topic that is not in `topics` does not
-    exist and counts as 0 partitions.
+    The basis is the number of partitions of each topic and of members. `leader` is the member id of the group's leader,
+    which assigns. A subscribed topic that is not in `topics` does not exist and counts as 0 partitions.
 
     A consumer of KIP-848 can join a group of classic members only if no assignment has user data. Under the strategies
-    of Java's consumers the basis is therefore written in two cases only. A static leader that restarts takes its place
-    without a rebalance, and reads from its assignment which counts to compare with (R23). And while partitions are
-    withheld, members must know that another rebalance follows (R25); no consumer of KIP-848 can join until then.
+    of Java's consumers the basis is therefore written in two cases only. A static leader that restarts rejoins without
+    a rebalance, and reads from its assignment which counts to compare with (R23). And while partitions are withheld,
+    members must know that another rebalance follows (R25); no consumer of KIP-848 can join until then.
     """
     shares = ASSIGNORS[strategy](roster.members, topics)
     counts = counts_of(roster.topics, topics)
@@ -116,7 +116,7 @@ class MemberAssignment:
     partitions: tuple[TopicPartition, ...]
     """Sorted."""
     foreign: list[str]
-    """Assigned topics that the member has not subscribed to; their partitions are left out."""
+    """Assigned topics that the member has not subscribed to; their partitions are not in `partitions`."""
     basis: AssignmentBasis | None
     """The basis of the assignment; None if the leader did not write it."""
 
@@ -129,7 +129,7 @@ def read_assignment(response: SyncGroupResponse, subscribed: Collection[str]) ->
         assignment = decode_assignment(response.assignment)
     except DecodeError as error:
         advice = "look for a member of another client with a faulty assignor"
-        raise DecodeError(f"invalid assignment from the group's leader: {error}; {advice}") from error
+        raise DecodeError(f"cannot read the assignment from the group's leader: {error}; {advice}") from error
     assigned = set(each_partition(assignment.assigned_partitions))
     partitions = tuple(sorted(tp for tp in assigned if tp.topic in subscribed))
     foreign = sorted({tp.topic for tp in assigned} - set(subscribed))
@@ -137,14 +137,17 @@ def read_assignment(response: SyncGroupResponse, subscribed: Collection[str]) ->
 
 
 class Leadership:
-    """Whether this member leads the group. The leader assigns, and rejoins when a topic has other partitions (R23)."""
+    """Tracks whether this member leads the group, and lets the leader assign partitions.
+
+    The leader also rejoins when the number of partitions of a topic changes (R23).
+    """
 
     __slots__ = ("_basis", "_divided", "_member_id", "_unassigned", "_watches", "leads", "roster")
 
     def __init__(self) -> None:
         self.leads = False
         self.roster: Roster | None = None
-        """The members that JoinGroup's answer lists for the leader; None if this member does not lead."""
+        """The members that the JoinGroup response lists for the leader; None if this member does not lead."""
         self._unassigned = False
         self._member_id = ""
         self._divided: AssignmentBasis | None = None
@@ -163,11 +166,11 @@ class Leadership:
         return self._unassigned
 
     def rejoin(self) -> None:
-        """Forget the members: the next answer to JoinGroup lists them again."""
+        """Forget the members: the next JoinGroup response lists them again."""
         self.roster, self._unassigned = None, False
 
     def joined(self, response: JoinGroupResponse) -> None:
-        """Read from JoinGroup's answer whether this member leads, and the members of the group."""
+        """Read from the JoinGroup response whether this member leads, and the members of the group."""
         self.leads = response.leader == response.member_id
         self._member_id, self._divided = response.member_id, None
         self.roster = read_roster(response.members) if self.leads else None
@@ -183,11 +186,11 @@ class Leadership:
         return division
 
     def assigned(self, basis: AssignmentBasis | None, *, restarted: bool) -> AssignmentBasis | None:
-        """Note and return the counts from which this generation was assigned; None if they are unknown.
+        """Store and return the counts from which this generation was assigned; None if they are unknown.
 
-        `basis` comes from the user data of the assignment; the leader knows its own without it. `restarted`: a static
-        member joined without a member id. JoinGroup's answer may name the member id of its predecessor as the leader,
-        so this member may lead without knowing it (R23).
+        `basis` comes from the user data of the assignment; a leader that assigned itself needs none. `restarted`: a
+        static member joined without a member id. In that case the JoinGroup response may name the member id of the
+        member's previous process as the leader, so this member may lead without knowing it (R23).
         """
         self._basis = basis or self._divided
         self._watches = self.leads or (restarted and basis is not None)
@@ -228,7 +231,7 @@ class Change:
 
 
 class HeldAssignment:
-    """The partitions of the last completed SyncGroup, with its member id and generation.
+    """The partitions assigned by the last completed SyncGroup, with their member id and generation.
 
     `can_plan`: the member plans and commits these partitions during a rebalance (R25). It is False once the group may
     have completed a rebalance without this member.
@@ -241,7 +244,7 @@ class HeldAssignment:
         self.forget()
 
     def forget(self) -> None:
-        """Hold nothing: the membership is over, and no partition is kept."""
+        """Own no partitions: the membership is over, and no partition is kept."""
         self.held = self.leaving = self.claimed = _NOTHING
         self.member_id, self.generation = "", -1
         self.can_plan = False
@@ -264,12 +267,12 @@ class HeldAssignment:
         return member_id == self.member_id and generation - self.generation in {0, 1}
 
     def claim(self) -> tuple[frozenset[TopicPartition], int]:
-        """Return the partitions to name as owned in JoinGroup, and their generation; none for an eager member."""
+        """Return the partitions to list as owned in JoinGroup, and their generation; empty for an eager member."""
         self.claimed = self.held if self.cooperative else _NOTHING
         return self.claimed, self.generation if self.cooperative else -1
 
     def assigned(self, member_id: str, generation: int, partitions: Iterable[TopicPartition]) -> Change:
-        """Take over an assignment. Revoked partitions are held until `give_up`, so that their batch can sink."""
+        """Store a new assignment. Revoked partitions stay until `give_up`, so that their batch can be completed."""
         given = frozenset(partitions)
         before = self.held if self.precedes(member_id, generation) else _NOTHING
         self.leaving = before - given if self.cooperative else _NOTHING

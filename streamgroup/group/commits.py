@@ -1,7 +1,7 @@
-"""Commits of a member: which one is due or pending (R7, R18, R29), its requests, its verdicts and its metadata (R20).
+"""Decides when a member commits (R7, R18, R29), how a commit is split into requests, and what responses mean.
 
-`Commits` decides when to commit, `PartSize` how much of a commit one request holds, `refusals` and `deciding` what an
-answer means, and `CommitMetadata` is the text that is stored with each offset.
+`Commits` decides when to commit, `PartSize` how many offsets one request contains, `refusals` and `deciding` what a
+response means. `CommitMetadata` is the text that is stored with each offset (R20).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Commit:
 
 
 class CommitVerdict(Enum):
-    """What the ledger has to know about an answer to a commit."""
+    """The outcome of a commit, as the ledger needs it."""
 
     ACCEPTED = "accepted"
     RETRY = "retry"
@@ -45,7 +45,10 @@ class CommitVerdict(Enum):
 
 
 class Commits:
-    """The pending commit, at most one, and whether another one is due. `now` is monotonic seconds."""
+    """Tracks the pending commit (at most one) and decides when the next one is due.
+
+    `now` is from `time.monotonic()`.
+    """
 
     __slots__ = ("_again", "_awaited", "_last_at", "_made", "_sunk", "accepted", "accepted_s")
 
@@ -58,31 +61,33 @@ class Commits:
         self.accepted = 0
         """The number of commits that were accepted."""
         self.accepted_s = 0.0
-        """The sum of the seconds between making and acceptance of these commits."""
+        """The sum of the seconds from the creation of each of these commits to its acceptance."""
 
     def sank(self, ranges: Iterable[OffsetRange]) -> None:
-        """Note the ranges of the newest batch that was planned here and has sunk."""
+        """Store the ranges of the newest completed batch that this process planned."""
         self._sunk = {range_.partition: range_.until for range_ in ranges}
 
     def seen(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Note commits that the group has, of this member or another one."""
+        """Store offsets that the group has committed, by this member or another one."""
         self._sunk = {tp: until for tp, until in self._sunk.items() if tp not in offsets or offsets[tp].offset < until}
 
     @property
     def outstanding(self) -> frozenset[TopicPartition]:
-        """The partitions of the newest sunk batch for which no commit is known: their next owner may read it again
-        (R30)."""
+        """The partitions of the newest completed batch without a known commit.
+
+        The next owner may read the batch again for these partitions (R30).
+        """
         return frozenset(self._sunk)
 
     @property
     def unfinished(self) -> bool:
-        """Whether a commit is pending, or is to be repeated."""
+        """Whether a commit is pending or must be repeated."""
         return self._awaited is not None or self._again
 
     def is_due(self, now: float, *, moved: bool, everything: bool) -> bool:
-        """Return whether to commit now: positions have `moved`, a commit is to be repeated or the last one is old.
+        """Return whether to commit now: positions have `moved`, a commit must be repeated, or the last commit is old.
 
-        `everything`: commit in any case, in place of a pending one.
+        `everything`: commit in any case, in place of a pending commit.
         """
         if self._last_at is None:
             self._last_at = now
@@ -93,18 +98,18 @@ class Commits:
     def make(
         self, now: float, member_id: str, generation: int, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> Commit:
-        """Return the commit to send. It is the pending one from now on."""
+        """Create the commit to send. It is now the pending one."""
         self._made += 1
         self._last_at, self._again = now, False
         self._awaited = Commit(self._made, member_id, generation, offsets, now)
         return self._awaited
 
     def nothing_held(self) -> None:
-        """Repeat no commit: the member holds no partitions."""
+        """Cancel the repetition of a commit, because the member owns no partitions."""
         self._again = False
 
     def interrupted(self, *, kept: bool) -> None:
-        """Note another assignment. A pending commit is repeated under it if partitions are `kept` (R18)."""
+        """Record a new assignment. A pending commit is repeated under it if partitions are `kept` (R18)."""
         self._again = self.unfinished and kept
         self._awaited = None
 
@@ -112,7 +117,7 @@ class Commits:
         return self._awaited is not None and self._awaited.number == commit.number
 
     def answered(self, commit: Commit, verdict: CommitVerdict, now: float) -> bool:
-        """Return whether the pending commit was accepted. The answer to any other commit changes nothing (R18)."""
+        """Return whether the pending commit was accepted. A response to any other commit has no effect (R18)."""
         if not self.awaits(commit):
             return False
         self._awaited = None
@@ -144,7 +149,7 @@ def refusals(
 
 
 def deciding(refused: Mapping[TopicPartition, PartitionVerdict]) -> tuple[TopicPartition, PartitionVerdict]:
-    """Return the refusal to react to, with its partition."""
+    """Return the rejected partition whose verdict decides about the commit, with that verdict."""
     return min(refused.items(), key=lambda item: (_rank(item[1]), item[0], item[1].code))
 
 
@@ -152,7 +157,7 @@ _RANKS = {Verdict.MOVED: 1, Verdict.REFUSED: 2, Verdict.RETRIABLE: 4, Verdict.ST
 
 
 def _rank(refused: PartitionVerdict) -> tuple[int, int]:
-    """Rank a final verdict before a temporary one: the final one would recur at every attempt."""
+    """Return a sort key that puts a final verdict before a temporary one, because the final one would recur."""
     if refused.verdict is Verdict.FENCED:
         return 0, refused.code
     return _RANKS.get(refused.verdict, 3), 0
@@ -170,7 +175,10 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 class PartSize:
-    """How much of a commit one request holds. The size only shrinks, since the broker's limit rarely changes."""
+    """Limits how many offsets one commit request contains.
+
+    The size only shrinks, since the broker's limit rarely changes.
+    """
 
     __slots__ = ("_fixed", "most")
 
@@ -218,12 +226,13 @@ NOT_FOUNDED = -1
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """The metadata of a commit: which run made it, and how far that run was.
+    """The metadata of a commit: which query made it, and how far that query had read.
 
-    `sequence` is the number of the newest document proven sunk; for a partition gained later, at least that of the
-    newest document that had been passed to Spark by then. `asked` is the newest document for which Spark called
-    `partitions`. `founding` is the generation of the group's first commit, copied by every later one (R7). `topic_id`
-    is the topic of the offset (R8). `batch` is Spark's id of the newest batch proven sunk, None without a listener.
+    `lineage` and `run` identify the checkpoint and the start of the query. `sequence` is the number of the newest
+    document whose batch is confirmed as completed; for a partition assigned later, at least that of the newest document
+    that had been passed to Spark by then. `asked` is the newest document for which Spark called `partitions`.
+    `founding` is the generation of the group's first commit, copied by every later one (R7). `topic_id` is the topic of
+    the offset (R8). `batch` is Spark's id of the newest completed batch, None without a listener.
     """
 
     lineage: str
@@ -251,7 +260,7 @@ class CommitMetadata:
 
     @classmethod
     def parse(cls, text: str) -> CommitMetadata | None:
-        """Parse `text`. Return None if it is of another client, of an operator's reset, or of a later format."""
+        """Parse `text`. Return None if another client, an operator's reset or a later format has written it."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):

@@ -1,10 +1,10 @@
-"""The events that a state machine handles, and the actions that it returns.
+"""The events that a member's state machine handles, and the actions that it returns.
 
 The contract of `Membership.step(event, now) -> list[Action]`: the caller (the driver of the machine) carries out the
-actions in order, and reports the results as events. Times are monotonic seconds, timeouts milliseconds.
+actions in order, and reports the results as events. Times are `time.monotonic()` values, timeouts milliseconds.
 
-- The driver answers every `Send` by one `RequestAnswered` or one `RequestFailed` with its token, within `timeout_ms`.
-  The machine ignores answers with tokens that it has given up.
+- The driver reports for every `Send` one `RequestAnswered` or one `RequestFailed` with its token, within `timeout_ms`.
+  The machine ignores responses with tokens that it has given up.
 - If a timer runs or a request is pending, the list of a step ends with one `WakeAt`. The driver sends a `Tick` at that
   time, unless another event comes first.
 """
@@ -40,7 +40,10 @@ class Lane(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Join the group with this subscription; a pattern is given as the topics that match. Also after `Left` (R27)."""
+    """Event: join the group with this subscription. A pattern is given as the topics that match it.
+
+    After `Left`, this event lets the member join again (R27).
+    """
 
     topics: tuple[str, ...]
     settles: bool = False
@@ -72,7 +75,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class RequestAnswered:
-    """The answer to the `Send` with this token. `version` is the version of the request."""
+    """Event: the response to the `Send` with this token. `version` is the version of the request."""
 
     token: int
     response: Any
@@ -119,25 +122,25 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A document with ranges was passed to Spark: a batch is in flight (R21)."""
+    """Event: a document with ranges was passed to Spark, so a batch is in flight (R21)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Spark has called `partitions` for a document, of a replay or not, so its tasks start now (R22)."""
+    """Event: Spark has called `partitions` for a new document or a replay, so its tasks start now (R22)."""
 
     listened: bool = False
-    """Whether a listener will report when the batch has sunk: until then the batch is running."""
+    """Whether a listener will report when the batch is completed. Until then the batch is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """The boundary of a batch: every document passed to Spark is proven sunk, and no commit is due or pending (R21)."""
+    """Event: a batch boundary. Every document passed to Spark is completed, and no commit is due or pending (R21)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevocationCompleted:
-    """The partitions that the last `Assigned` revoked can be given up (R25).
+    """Event: the partitions that the last `Assigned` revoked can be given up (R25).
 
     They are not in the batch in flight, and no commit of them is due or pending.
     """
@@ -145,12 +148,12 @@ class RevocationCompleted:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The starting positions of the last `Assigned` that a later owner could not determine are committed (R6)."""
+    """Event: the start positions of the last `Assigned` that only this member could determine are committed (R6)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAccepted:
-    """A commit with this member id and generation, sent at `sent_at`, was accepted."""
+    """Event: a commit with this member id and generation, sent at `sent_at`, was accepted."""
 
     member_id: str
     generation: int
@@ -159,7 +162,7 @@ class CommitAccepted:
 
 @dataclass(frozen=True, slots=True)
 class CommitRefused:
-    """A commit with this member id and generation was answered with this error code."""
+    """Event: the response to a commit with this member id and generation was this error code."""
 
     code: int
     member_id: str
@@ -210,7 +213,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class NoCoordinator:
-    """There is no group coordinator: the offsets are in ZooKeeper, and any broker reads and writes them (v0)."""
+    """Action: there is no group coordinator. Offsets are in ZooKeeper, and any broker reads and writes them (v0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,12 +273,12 @@ class JoinCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """The member rejoins. An eager member gives up all partitions now.
+    """Action: the member rejoins. An eager member gives up all partitions now.
 
-    `abandoned`: the member does not wait for its batch in flight; the partitions of that batch all count as gained
-    later (R22). `keeps` (R25): a cooperative member keeps its partitions, and plans and commits them in their
-    generation during the rebalance. `gives_up`: the revoked partitions, which it gives up; their batch in flight moves
-    no position.
+    `abandoned`: the member does not wait for its batch in flight; the partitions of that batch all count as newly
+    assigned later (R22). `keeps` (R25): a cooperative member keeps its partitions, and plans and commits them in their
+    generation during the rebalance. `gives_up`: the revoked partitions that it gives up; their batch in flight moves no
+    position.
     """
 
     reason: str
@@ -287,12 +290,12 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The member holds these partitions in this generation: a SyncGroup has completed.
+    """Action: the member owns these partitions in this generation, because a SyncGroup has completed.
 
-    `kept` are the partitions that the same member id held in the generation directly before (R18). All other partitions
-    are gained (R5). `members` and `total` (partitions of all topics of the group) are None if the leader did not write
-    them. `revoked` are partitions that a cooperative member has held until now and that are not among `partitions`. It
-    does not plan them any more. It commits them until it gives them up, after `RevocationCompleted`.
+    `kept` are the partitions that the same member id owned in the generation directly before (R18). All other
+    partitions are gained (R5). `members` and `total` (partitions of all topics of the group) are None if the leader did
+    not write them. `revoked` are partitions that a cooperative member has owned until now and that are not among
+    `partitions`. The member no longer plans them, but commits them until it gives them up, after `RevocationCompleted`.
     """
 
     generation: int
@@ -328,14 +331,17 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The group has removed the member, or may have: it holds no partitions, and its batch in flight is lost."""
+    """Action: the group has removed the member, or may have. It owns no partitions, and its batch in flight is lost."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """The member stops waiting for the batch in flight (R22), so it may be read again. `text`: why, and what to do."""
+    """Action: the member stops waiting for the batch in flight (R22), so that batch may be read again.
+
+    `text` says why, and what the user can do.
+    """
 
     text: str
 

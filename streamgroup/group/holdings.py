@@ -1,7 +1,7 @@
-"""The batch in flight and the partitions held: R3, R13, R15 and R17.
+"""The batch in flight and the partitions that a member owns: R3, R13, R15 and R17.
 
-A batch is in flight from planning until it is proven sunk; there is at most one, planned by this process or an earlier
-one. `Held` is the position of one partition, `Summary` what a ledger answers about all of them.
+A batch is in flight from planning until it is confirmed as completed. There is at most one, planned by this process or
+an earlier one. `Held` is the position of one partition, `Summary` has derived values of all partitions.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from streamgroup.model import (
 
 @dataclass(slots=True)
 class InFlightBatch:
-    """A batch that was passed to Spark and is not yet proven sunk."""
+    """A batch that was passed to Spark and is not confirmed as completed yet."""
 
     document: Document
     planned_here: bool
     planned_ranges: tuple[OffsetRange, ...] | None = None
     """The ranges that `partitions` returned; None until Spark called it."""
     seen: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
-    """For a replay: the commits that its filter saw (R13)."""
+    """For a replay: the commits whose offsets were removed from its ranges (R13)."""
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     """For a replay: the offset at which the document's range of each partition begins."""
     lost: set[TopicPartition] = field(default_factory=set)
-    """For a document planned here: the partitions lost since. Their ranges move no position (R16)."""
+    """For a document planned by this process: the partitions lost since. Their ranges move no position (R16)."""
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -56,7 +56,7 @@ class InFlightBatch:
 
 
 class InFlightBatches:
-    """The batch in flight, the newest document proven sunk, and the checkpoint of a query."""
+    """Tracks the batch in flight, the newest completed document, and the checkpoint of a query."""
 
     def __init__(self, group: str, new_lineage: str) -> None:
         self._group = group
@@ -64,7 +64,7 @@ class InFlightBatches:
         self._sequence = 0
         self._proven: Document | None = None
         self.checkpoint = INITIAL_DOCUMENT
-        """The checkpoint as R5 means it: the newest document proven sunk that has positions."""
+        """The checkpoint as R5 means it: the newest completed document that has positions."""
         self.in_flight: InFlightBatch | None = None
         self.asked = 0
         """The sequence of the newest document for which Spark called `partitions` (R20)."""
@@ -88,11 +88,11 @@ class InFlightBatches:
 
     @property
     def batch(self) -> int | None:
-        """Spark's batch id of the newest document proven sunk; None if no listener reported it (R20)."""
+        """Spark's batch id of the newest completed document; None if no listener reported it (R20)."""
         return self._named[1] if self._named is not None and self._named[0] == self._proven else None
 
     def named(self, document: Document, batch: int) -> None:
-        """Note Spark's id of a batch, which a listener has reported as sunk."""
+        """Store Spark's id of a batch that a listener has reported as completed."""
         self._named = (document, batch)
 
     def is_proven(self, document: Document) -> bool:
@@ -104,7 +104,7 @@ class InFlightBatches:
         return max(self._sequence, self.proven_sequence)
 
     def emitted(self, document: Document) -> None:
-        """Note that this process planned `document` and passed it to Spark."""
+        """Record that this process planned `document` and passed it to Spark."""
         self._sequence = document.sequence
         self.in_flight = InFlightBatch(document, planned_here=True)
 
@@ -139,9 +139,10 @@ class InFlightBatches:
         self.asked = max(self.asked, end.sequence)
 
     def mark_sunk(self, start: Document) -> InFlightBatch | None:
-        """Mark `start` as proven sunk: Spark has requested the next batch from there (R15).
+        """Mark the batch that ends at `start` as completed, because Spark has requested the next one from there (R15).
 
-        Return its batch if it was in flight, else None. Raises SkippedBatchError if the sink skipped the batch (R17).
+        Returns this batch if it was in flight, otherwise None. Raises SkippedBatchError if the sink skipped the batch
+        (R17).
         """
         batch = self.in_flight
         if batch is None or not batch.is_of(start):
@@ -155,13 +156,12 @@ class InFlightBatches:
         return batch
 
     def _go_on_from(self, start: Document, *, read: bool = False) -> None:
-        """Mark `start` as proven sunk. It becomes the checkpoint if it has more of the query's positions.
+        """Mark `start` as completed. It becomes the checkpoint if it has more of the query's positions.
 
-        `read`: its batch had ranges. A document without ranges has sunk nothing; AvailableNow makes such documents
-        while the member holds no partitions, or fewer than before (R10). It does not replace a checkpoint with the same
-        or more positions. After a restart from a document without positions, startingOffsets still apply (R7). A
-        document that is marked as founded replaces the constant of R2: its run found no partition, so all partitions
-        that appear later are new.
+        `read`: its batch had ranges. AvailableNow makes documents without ranges while the member owns no partitions,
+        or fewer than before (R10). Such a document does not replace a checkpoint with the same or more positions. After
+        a restart from a document without positions, startingOffsets still apply (R7). A document that is marked as
+        founded replaces the constant of R2: its query found no partition, so all partitions that appear later are new.
         """
         self._proven = start
         known, positions = self.checkpoint.positions, start.positions
@@ -191,7 +191,7 @@ class InFlightBatches:
         return batch.document if batch.document.positions or batch.document.is_founded else self.checkpoint
 
     def lose(self, partition: TopicPartition) -> None:
-        """Note that a partition was lost: a document planned before no longer moves its position (R16)."""
+        """Record that a partition was lost: a document planned before no longer moves its position (R16)."""
         if self.in_flight is not None and self.in_flight.planned_here:
             self.in_flight.lost.add(partition)
 
@@ -199,12 +199,12 @@ class InFlightBatches:
 def _skipped(group: str, document: Document) -> str:
     ranges = ", ".join(str(r) for r in document.ranges[:3]) + (", ..." if len(document.ranges) > 3 else "")
     who = f"group {group}: " if group else ""
-    goes_on = "it goes on from the group's committed offsets" if group else "it starts at startingOffsets"
+    goes_on = "it continues at the group's committed offsets" if group else "it starts at startingOffsets"
     return (
-        f"{who}the sink skipped a batch: Spark reports document {document.sequence} ({ranges}) as done, but "
-        "never asked for its data. Spark's file sink does this where the output directory has a _spark_metadata of "
-        "another checkpoint; Spark itself does it where the query needs no rows, as with limit(0). Nothing was "
-        "committed for this batch. Give every checkpoint an output directory of its own, or remove the old directory, "
+        f"{who}the sink skipped a batch: Spark reports document {document.sequence} ({ranges}) as completed, but "
+        f"never requested its data. Spark's file sink does this if the output directory has a _spark_metadata of "
+        "another checkpoint; Spark itself does it if the query needs no rows, as with limit(0). Nothing was "
+        "committed for this batch. Give every checkpoint its own output directory, or remove the old directory, "
         f"and start again with a new checkpoint: {goes_on}"
     )
 
@@ -214,7 +214,7 @@ _OWN = {Origin.STARTING, Origin.CHECKPOINT, Origin.CHECKPOINT_AHEAD}
 
 @dataclass(slots=True)
 class Held:
-    """A partition held in the current generation."""
+    """A partition that the member owns in the current generation, with its position."""
 
     gained_after: int
     """The sequence of the newest document that had been passed to Spark when the partition was gained (R20)."""
@@ -222,15 +222,15 @@ class Held:
     leader_epoch: int = UNKNOWN_EPOCH
     """The leader epoch of the position. A newer epoch replaces it once the log has been checked (R8)."""
     found: CommittedOffset | None = None
-    """The commit that was found when the partition was gained (R16)."""
+    """The commit that was found when the partition was assigned (R16)."""
     origin: Origin | None = None
     """Where the position comes from; None until the commits were found."""
     position: int | None = None
     """The next offset to plan; None until it is known."""
     follows: bool = False
-    """Whether it starts at a commit that no query made: a reset, or the commit of another consumer (R5)."""
+    """Whether the position starts at a commit that no query made: a reset, or the commit of another consumer (R5)."""
     leaving: bool = False
-    """Whether it was revoked (R25): it is not planned any more, and is given up once its batch is committed."""
+    """Whether the partition was revoked (R25): it is no longer planned, and is given up once its batch is committed."""
     committed: int | None = None
     """The offset of the newest accepted commit, or of the commit found when the partition was gained."""
 
@@ -245,15 +245,15 @@ class Held:
 
     @property
     def is_own(self) -> bool:
-        """Whether another member could not determine this start before it is committed (R6).
+        """Whether another member could not determine this start position before it is committed (R6).
 
-        Such a start comes from `startingOffsets` in the founding generation, or from this query's checkpoint.
+        Such a position comes from `startingOffsets` in the founding generation, or from this query's checkpoint.
         """
         return self.origin in _OWN and (self.position is None or self.dirty)
 
     @property
     def ahead(self) -> int:
-        """How many offsets have sunk but are not committed; 0 if either is unknown."""
+        """The number of offsets that are completed but not committed; 0 if one of the two offsets is unknown."""
         return 0 if self.position is None or self.committed is None else max(0, self.position - self.committed)
 
     def place(self, start: StartPosition) -> None:
@@ -267,8 +267,8 @@ class Held:
     def found_as_seen(self, seen: CommittedOffset | None) -> bool:
         """Return whether a replay may move the position (R16).
 
-        It may if the commit found when gaining is the one that the filter of the replay saw, or a later one of a
-        member.
+        It may if the commit found at the assignment is the one that the replay has taken into account, or a later
+        commit of a member.
         """
         found = self.found
         return found == seen or (found is not None and CommitMetadata.parse(found.metadata) is not None)
@@ -276,14 +276,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Derived values of all partitions held, computed once per change."""
+    """Derived values of all owned partitions, computed once per change."""
 
     partitions: tuple[TopicPartition, ...]
     """Sorted."""
     positions: Mapping[TopicPartition, Position]
     """The next offset of every partition to plan whose position is known; sorted and immutable."""
     awaiting: tuple[TopicPartition, ...]
-    """The partitions for which no OffsetFetch has been answered yet, sorted."""
+    """The partitions whose offsets were not fetched yet, sorted."""
     unplaced: tuple[TopicPartition, ...]
     """The partitions without a known position, sorted."""
     dirty: bool

@@ -1,7 +1,8 @@
 """The connections of a member to its brokers, one for each lane, and the requests on them.
 
-`RequestLanes` is pure. It decides to which broker a lane connects, which connection is closed, and which requests fail
-with it. Its caller owns the sockets: it opens and closes the connections, and reports each change.
+A lane is one of the connections of a member, for example the one for JoinGroup and SyncGroup. `RequestLanes` is pure.
+It decides to which broker a lane connects, which connection is closed, and which requests fail with it. Its caller owns
+the sockets: it opens and closes the connections, and reports each change.
 
     if not lanes.is_open(send.lane):
         lanes.opened(send.lane, connect(lanes.broker_of(send.lane)))
@@ -44,7 +45,10 @@ class _LaneConnection(Generic[C]):
 
 
 class RequestLanes(Generic[C]):
-    """The lanes of one member. Times are monotonic seconds. `C` is the caller's type of a connection."""
+    """Decides about the connections and pending requests of one member. Times are `time.monotonic()` values.
+
+    `C` is the caller's type of a connection.
+    """
 
     __slots__ = ("_connections", "_coordinator", "_due")
 
@@ -72,25 +76,25 @@ class RequestLanes(Generic[C]):
         return None if lane is Lane.ANY else self._coordinator
 
     def found(self, coordinator: Broker) -> tuple[Lane, ...]:
-        """Note the group coordinator. Return the lanes to close: those connected to another broker."""
+        """Store the group coordinator. Return the lanes to close, which are connected to another broker."""
         if coordinator == self._coordinator:
             return ()
         self._coordinator = coordinator
         return COORDINATOR_LANES
 
     def opened(self, lane: Lane, handle: C, *, is_ready: bool = False) -> None:
-        """Note the new connection of a lane. `is_ready`: it needs no handshake."""
+        """Record the new connection of a lane. `is_ready`: it needs no handshake."""
         self._connections[lane] = _LaneConnection(handle, is_ready)
 
     def ready(self, lane: Lane) -> list[Send]:
-        """Note the end of a lane's handshake. Return the requests that waited for it."""
+        """Record that a lane's handshake has ended. Return the requests that waited for it."""
         connection = self._connections[lane]
         connection.is_ready = True
         waiting, connection.waiting = connection.waiting, []
         return waiting
 
     def closed(self, lane: Lane, reason: str) -> list[ev.Event]:
-        """Note that a lane's connection was lost or closed. Return the failures of its requests."""
+        """Record that a lane's connection was lost or closed. Return the failures of its requests."""
         connection = self._connections.pop(lane, None)
         if connection is None:
             return []
@@ -99,9 +103,9 @@ class RequestLanes(Generic[C]):
         return [ev.RequestFailed(send.token, reason) for send in connection.sends]
 
     def broken(self, lane: Lane, reason: str) -> list[ev.Event]:
-        """Note that a lane's connection was lost. Return the events for the member.
+        """Record that a lane's connection was lost. Return the events for the member.
 
-        The end of an idle JOIN connection is no event: brokers close connections that are idle for long.
+        The end of an idle JOIN connection is not reported: brokers close connections that are idle for long.
         """
         is_idle = not self._connections[lane].sends
         failed = self.closed(lane, reason)
@@ -142,7 +146,7 @@ class RequestLanes(Generic[C]):
         self._connections[send.lane].waiting.append(send)
 
     def forget(self, send: Send) -> None:
-        """Drop a request that gets no answer."""
+        """Drop a request that gets no response."""
         del self._due[send.token]
 
     def answered(self, lane: Lane, correlation_id: int) -> tuple[Send, int] | None:

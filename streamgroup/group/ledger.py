@@ -1,7 +1,7 @@
-"""The partitions that a member holds, their positions, and the commits that are due: R5 to R9, R16, R18 and R20.
+"""Tracks the partitions that a member owns, their positions, and due commits: R5 to R9, R16, R18 and R20.
 
 The ledger keeps partitions across assignments, and commits until they are accepted. `holdings.py` has the batch in
-flight. The ledger sends nothing: `commit_due` returns the commit to send, `answered` takes its outcome.
+flight. The ledger sends nothing: `commit_due` returns the commit to send, `answered` processes its outcome.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from streamgroup.model import (
 
 
 class Ledger:
-    """The ledger of one run. All offsets are log offsets, `now` is monotonic seconds."""
+    """Decides where the owned partitions are read next, and what is committed, for one start of a query.
+
+    All offsets are log offsets, `now` is from `time.monotonic()`.
+    """
 
     def __init__(self, group: str, run: str, new_lineage: str, *, alone: bool = False) -> None:
         self.group = group
@@ -41,7 +44,7 @@ class Ledger:
         self._alone = alone
         """The query is not a member of a group: no other member reads its partitions or commits for them."""
         self._skipped = False
-        """Whether the sink has skipped a batch of this run (R17)."""
+        """Whether the sink has skipped a batch since the query started (R17)."""
         self.member_id = ""
         self.generation = -1
         self.held: dict[TopicPartition, Held] = {}
@@ -51,11 +54,11 @@ class Ledger:
         self._founding: int | None = NOT_FOUNDED
         """The founding generation (R7). None: the group had no commits, so the first accepted commit founds it."""
         self._sunk_unheld: dict[TopicPartition, tuple[OffsetRange, InFlightBatch]] = {}
-        """Ranges of a sunk replay for partitions that were not held when it sank. A run replays only the last batch of
-        its checkpoint, so these are at most the partitions of one document."""
+        """Ranges of a completed replay for partitions that were not owned when it completed. A query replays only the
+        last batch of its checkpoint, so these are at most the partitions of one document."""
         self._unplaced = False
         self._unknown: frozenset[TopicPartition] = frozenset()
-        """Partitions held for which no commit was fetched, because the metadata did not contain their topics."""
+        """Owned partitions for which no commit was fetched, because the metadata did not contain their topics."""
         self.commits = Commits()
 
     @property
@@ -76,7 +79,7 @@ class Ledger:
 
     @property
     def checkpoint(self) -> Document:
-        """The newest document proven sunk, as R5 means it."""
+        """The newest completed document, as R5 means it."""
         return self._batches.checkpoint
 
     @property
@@ -91,11 +94,11 @@ class Ledger:
 
     @property
     def idle(self) -> bool:
-        """Whether every document that was passed to Spark is proven sunk (R21)."""
+        """Whether every document that was passed to Spark is confirmed as completed (R21)."""
         return self.in_flight is None
 
     def emitted(self, document: Document) -> None:
-        """Note that this process planned `document` and passed it to Spark."""
+        """Record that this process planned `document` and passed it to Spark."""
         self._batches.emitted(document)
         if not document.ranges:
             # It sinks no records, so it must not prove to a later run that more has sunk than is committed (R5a).
@@ -119,15 +122,15 @@ class Ledger:
     ) -> None:
         """Begin a replay: Spark has called `partitions` for a document of another process.
 
-        `ranges` remain after the filter of the replay; `seen` are the commits by which it filtered (R13).
+        `ranges` are the ranges that are not committed, `seen` the commits by which they were determined (R13).
         """
         self._batches.replayed(start, end, ranges, seen)
 
     def on_batch_done(self, document: Document, batch: int | None) -> bool:
-        """Handle a listener's report that `document` sank as Spark's batch `batch`. Return whether it is in flight.
+        """Process a listener's report that `document` is completed as Spark's batch `batch`.
 
-        If so, call `mark_sunk`. If the document was proven sunk before, only its batch id is noted (R20). Any other
-        document changes nothing.
+        Returns whether the document is in flight; the caller must then call `mark_sunk`. If the document was completed
+        before, only its batch id is stored (R20). Any other document has no effect.
         """
         in_flight = self.in_flight is not None and self.in_flight.is_of(document)
         if batch is not None and (in_flight or self._batches.is_proven(document)):
@@ -135,9 +138,10 @@ class Ledger:
         return in_flight
 
     def mark_sunk(self, start: Document) -> None:
-        """Mark `start` as proven sunk: Spark requests the next batch from there, or a listener has reported it (R15).
+        """Mark the batch that ends at `start` as completed.
 
-        Raises SkippedBatchError if the sink skipped the batch (R17).
+        Spark has requested the next batch from there, or a listener has reported it (R15). Raises SkippedBatchError if
+        the sink skipped the batch (R17).
         """
         try:
             batch = self._batches.mark_sunk(start)
@@ -159,7 +163,7 @@ class Ledger:
                 self._sunk_unheld[handed.partition] = (handed, batch)
 
     def _sank(self, held: Held, handed: OffsetRange, batch: InFlightBatch) -> None:
-        """Move a position to the end of a sunk range that this process has handed out (R16)."""
+        """Move a position to the end of a completed range whose tasks this process has returned to Spark (R16)."""
         tp = handed.partition
         if tp in batch.lost:
             self._judge_again(tp, held)
@@ -174,11 +178,11 @@ class Ledger:
             self._changed()
 
     def _judge_again(self, tp: TopicPartition, held: Held) -> None:
-        """Apply R5a to a partition that was lost and regained while its batch was in flight.
+        """Apply R5a to a partition that was lost and assigned again while its batch was in flight.
 
-        R5a requires proof that the batch has sunk, which may come after the partition was regained. So a query without
-        other members repeats nothing when it loses its membership briefly. Only the commit found when gaining counts: a
-        later commit is this member's own, and looks like an operator's reset.
+        R5a requires that the batch is confirmed as completed, which may come after the partition was assigned again. So
+        a query without other members repeats nothing when it loses its membership briefly. Only the commit found at the
+        assignment counts: a later commit is this member's own, and looks like an operator's reset.
         """
         if held.found is None or held.position != held.found.offset:
             return
@@ -188,7 +192,7 @@ class Ledger:
             self._changed()
 
     def _settle_unheld(self, tp: TopicPartition) -> None:
-        """Move a partition that was gained after the replay that read it had been proven sunk (R16)."""
+        """Move a partition that was assigned after the replay that read it was completed (R16)."""
         held = self.held[tp]
         if held.position is not None and tp in self._sunk_unheld:
             self._sank(held, *self._sunk_unheld.pop(tp))
@@ -203,10 +207,10 @@ class Ledger:
         kept: Collection[TopicPartition],
         revoked: Collection[TopicPartition] = (),
     ) -> None:
-        """Take over an assignment. Partitions that are not in `kept` are gained: R5 determines their position.
+        """Store an assignment. For partitions that are not in `kept`, R5 determines the position.
 
-        `revoked` partitions (R25) are not planned any more. They are held until `give_up`, so that their batch in
-        flight can be committed.
+        `revoked` partitions (R25) are no longer planned. They stay until `give_up`, so that their batch in flight can
+        be committed.
         """
         before = self.held
         still = {tp: h for tp, h in before.items() if h.position is not None and (tp in kept or tp in revoked)}
@@ -223,7 +227,10 @@ class Ledger:
             self._batches.lose(tp)
 
     def lost(self) -> None:
-        """Give up all partitions: the membership is lost. The batch planned here no longer moves a position (R16)."""
+        """Give up all partitions: the membership is lost.
+
+        The batch planned by this process no longer moves a position (R16).
+        """
         for tp in self.held:
             self._batches.lose(tp)
         self._unplaced |= self.commit_pending
@@ -234,7 +241,7 @@ class Ledger:
         self._sunk_unheld.clear()
 
     def abandoned(self) -> None:
-        """Give up the partitions of the batch in flight: the member rejoins before the batch is proven sunk (R22)."""
+        """Give up the partitions of the batch in flight: the member rejoins before that batch is completed (R22)."""
         if self.in_flight is not None:
             for planned in self.in_flight.document.ranges:
                 self._batches.lose(planned.partition)
@@ -242,7 +249,7 @@ class Ledger:
             self._changed()
 
     def in_use(self, partitions: Collection[TopicPartition]) -> bool:
-        """Return whether these cannot be given up yet: the batch in flight reads one, or a commit is pending."""
+        """Return whether these partitions cannot be given up yet: the batch in flight reads one, or a commit waits."""
         ranges = () if self.in_flight is None else self.in_flight.ranges
         return self.commit_pending or any(r.partition in partitions for r in ranges)
 
@@ -265,7 +272,7 @@ class Ledger:
         )
 
     def offsets_wanted(self, topics: Mapping[str, TopicInfo]) -> bool:
-        """Return whether partitions gained in this generation need an OffsetFetch.
+        """Return whether newly assigned partitions need an OffsetFetch.
 
         The OffsetFetch waits until Spark has passed the checkpoint and the metadata has the ids of the topics: R5 and
         R8 compare with both. A topic that the metadata lacks delays only its own partitions: another OffsetFetch
@@ -285,11 +292,11 @@ class Ledger:
         commits: Mapping[TopicPartition, CommittedOffset],
         topics: Mapping[str, TopicInfo],
     ) -> dict[TopicPartition, StartPosition]:
-        """Set the positions of gained partitions by all commits of the group. Return where each starts.
+        """Set the positions of newly assigned partitions from all commits of the group. Return where each starts.
 
         The commits come from an OffsetFetch that was sent in this generation; `topics` are the topics of the metadata
-        at that time, with ids. Partitions without an offset wait for `resolved`. An answer to a request of another
-        member id or generation changes nothing (R18).
+        at that time, with ids. Partitions without an offset wait for `resolved`. A response to a request of another
+        member id or generation has no effect (R18).
         """
         if (member_id, generation) != (self.member_id, self.generation):
             return {}
@@ -353,7 +360,7 @@ class Ledger:
             self._changed()
 
     def vouched(self, epochs: Mapping[TopicPartition, int]) -> None:
-        """Take over leader epochs of logs that were checked: these still hold the records that were read (R8)."""
+        """Store leader epochs of logs that were checked: these logs still contain the records that were read (R8)."""
         for tp, epoch in epochs.items():
             held = self.held.get(tp)
             if held is not None and held.position is not None and held.leader_epoch != epoch:
@@ -398,28 +405,28 @@ class Ledger:
 
     @property
     def settled(self) -> bool:
-        """Whether every position of known topics is known, and no commit is due or unanswered (R9)."""
+        """Whether the position of every partition of a known topic is known, and no commit is due or pending (R9)."""
         return not self.commit_pending and self._unknown.issuperset(self._summary.unplaced)
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
     @property
     def commit_pending(self) -> bool:
-        """Whether a commit is due or unanswered."""
+        """Whether a commit is due or pending."""
         return self.commits.unfinished or self._summary.dirty
 
     @property
     def awaits_holding(self) -> bool:
-        """Whether a batch has sunk for partitions that are not held any more: their next owner commits it (R5a)."""
+        """Whether a completed batch has partitions that this member has lost: their next owner commits it (R5a)."""
         return self._unplaced
 
     @property
     def uncommitted(self) -> int:
-        """How many offsets have sunk and are not committed."""
+        """The number of offsets that are completed and not committed."""
         return sum(held.ahead for held in self.held.values())
 
     def commit_due(self, now: float, *, everything: bool = False) -> Commit | None:
-        """Return the commit to send now, or None. It has the positions of all partitions held (R7).
+        """Return the commit to send now, or None. It has the positions of all owned partitions (R7).
 
         `everything`: commit at a stop whether positions have moved or not, so that the metadata names the newest
         document for which Spark called `partitions` (R29). This commit replaces a pending one.
@@ -442,11 +449,12 @@ class Ledger:
         return NO_GENERATION if self._alone else self.generation
 
     def _goes_before_the_checkpoint(self, tp: TopicPartition, held: Held) -> bool:
-        """Return whether the next run must prefer this run's commit of `tp` to its checkpoint.
+        """Return whether, after a restart, the commit of `tp` must have priority over the checkpoint.
 
-        A query outside the group prefers its checkpoint to commits of its own (R5). In two cases the checkpoint is
-        wrong. Spark's checkpoint says that a skipped batch is done (R17). And if this run follows an operator's reset,
-        the checkpoint contains the reset only after a batch from there has sunk: a stop before would undo it.
+        A query outside the group prefers its checkpoint to its own commits (R5). In two cases the checkpoint is wrong.
+        If the sink skipped a batch, Spark's checkpoint contains it as completed (R17). And if the query follows an
+        operator's reset, the checkpoint contains the reset only after a batch from there is completed: a stop before
+        would undo the reset.
         """
         if not self._alone:
             return False
@@ -465,9 +473,9 @@ class Ledger:
         )
 
     def acknowledged(self, commit: Commit, partitions: Iterable[TopicPartition]) -> None:
-        """Note that the group accepted these partitions of `commit`. Others may be pending or refused.
+        """Record that the group accepted these partitions of `commit`. Other partitions may be pending or rejected.
 
-        Changes nothing unless `commit` is the pending one (R18).
+        Has no effect unless `commit` is the pending one (R18).
         """
         if not self.commits.awaits(commit):
             return
@@ -482,7 +490,7 @@ class Ledger:
         self._changed()
 
     def answered(self, commit: Commit, verdict: CommitVerdict, now: float) -> None:
-        """Note the outcome of `commit`. An answer to any commit but the pending one changes nothing (R18)."""
+        """Record the outcome of `commit`. A response to any commit but the pending one has no effect (R18)."""
         if verdict is CommitVerdict.ACCEPTED:
             self.acknowledged(commit, commit.offsets)
         if self.commits.answered(commit, verdict, now):

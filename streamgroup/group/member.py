@@ -1,7 +1,7 @@
-"""A member of a group: its membership machine, its ledger and its offset store behave as one machine. Pure.
+"""A member of a group: combines its membership state machine, its ledger and its offset store. Pure.
 
-The membership machine joins and leaves; the ledger keeps the positions. The member fetches and commits offsets through
-the offset store when the rules allow it.
+The state machine joins and leaves; the ledger stores the positions. The member fetches and commits offsets through the
+offset store when the rules allow it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ OWN_TOKENS = 1 << 32
 
 
 class Machine(Protocol):
-    """What holds partitions: `Membership`, `RegistryMembership`, or `StandaloneMember` for a query outside any group.
+    """The interface of the state machines that decide which partitions a query owns.
 
-    The docstrings of `Membership` describe the members.
+    `Membership`, `RegistryMembership` and (for a query outside any group) `StandaloneMember` implement it. The
+    docstrings of `Membership` describe the methods.
     """
 
     retries: int
@@ -69,7 +70,7 @@ class Machine(Protocol):
 
     @property
     def can_plan(self) -> bool:
-        """Whether a batch of the partitions held may be planned."""
+        """Whether a batch of the owned partitions may be planned."""
 
     @property
     def may_commit(self) -> bool:
@@ -77,7 +78,7 @@ class Machine(Protocol):
 
     @property
     def revoking(self) -> frozenset[TopicPartition]:
-        """The partitions to give up when their batch has sunk and is committed (R25)."""
+        """The partitions to give up when their batch is completed and committed (R25)."""
 
     @property
     def settling(self) -> bool:
@@ -92,7 +93,7 @@ class Machine(Protocol):
 
 
 def shown_state(machine: Machine) -> str:
-    """Return the state in lower case; `suspended` if the member holds partitions and has lost ZooKeeper (R36)."""
+    """Return the state in lower case; `suspended` if the member owns partitions and has lost ZooKeeper (R36)."""
     is_suspended = machine.state is State.STABLE and not machine.may_commit
     return "suspended" if is_suspended else machine.state.name.lower()
 
@@ -103,7 +104,7 @@ def _because_of(cause: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """An action of the member: look up in the logs where these partitions, gained in `generation`, start."""
+    """Action of the member: look up in the logs where these partitions, newly assigned in `generation`, start."""
 
     generation: int
     partitions: Mapping[TopicPartition, Origin]
@@ -111,7 +112,7 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True)
 class MetadataStale:
-    """An action of the member: refresh the metadata now. An answer contradicts it: a topic may be gone."""
+    """Action of the member: refresh the metadata now, because a response contradicts it. A topic may be deleted."""
 
 
 MemberAction = Action | RegistryAction | AskKafka | WithdrawFromKafka | Resolve | MetadataStale
@@ -119,7 +120,7 @@ MemberAction = Action | RegistryAction | AskKafka | WithdrawFromKafka | Resolve 
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """A pending fetch. Its answer counts for this member id and generation only (R18)."""
+    """A pending fetch of offsets. Its response counts only for this member id and generation (R18)."""
 
     member_id: str
     generation: int
@@ -129,7 +130,7 @@ class _Fetch:
 
 @dataclass(frozen=True, slots=True)
 class _Committing:
-    """A commit of which `part` is pending. The parts in `left` follow one after the other."""
+    """A commit that is sent in parts: `part` is pending, and the parts in `left` follow one after the other."""
 
     commit: Commit
     part: Offsets
@@ -138,7 +139,10 @@ class _Committing:
 
 
 class Member:
-    """One member of one group. Every method that may cause requests returns the actions to carry out, in order."""
+    """One member of one group: decides when to join, plan, fetch and commit.
+
+    Every method that may cause requests returns the actions to carry out, in order.
+    """
 
     def __init__(
         self,
@@ -177,9 +181,9 @@ class Member:
         self._machine_wakes_at: float | None = None
         self._topics: Mapping[str, TopicInfo] = {}
         self.is_listened: Callable[[], bool] = lambda: False
-        """Whether a listener reports batches that have sunk (R22). Set by the coordinator."""
+        """Whether a listener reports completed batches (R22). Set by the coordinator."""
         self._answers: deque[Answer] = deque()
-        """Answers of the store that this step has yet to handle."""
+        """Responses of the store that this step has not handled yet."""
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -189,7 +193,7 @@ class Member:
 
     @property
     def stable(self) -> bool:
-        """Whether the member holds an assignment and no rebalance is announced."""
+        """Whether the member has an assignment and no rebalance is announced."""
         return self.membership.state is State.STABLE and not self.membership.rebalance_wanted
 
     def may_plan(self, now: float) -> bool:
@@ -207,7 +211,7 @@ class Member:
         if self.may_plan(now):
             return ""
         if self.membership.state is State.FINDING:
-            return f"the group coordinator is not found yet{_because_of(self.membership.trouble)}"
+            return f"the group coordinator was not found yet{_because_of(self.membership.trouble)}"
         if self.membership.state in {State.JOINING, State.SYNCING}:
             return f"the member is {shown_state(self.membership)}; another member may be slow to rejoin"
         if not self.membership.can_plan:
@@ -225,7 +229,7 @@ class Member:
 
     @property
     def complete(self) -> bool:
-        """Whether the member holds all partitions that it is to read, and none is being moved (R11, R25)."""
+        """Whether the member owns all partitions that it should read, and none is being moved (R11, R25)."""
         moving = self._withheld or self.membership.revoking
         return self.stable and not moving and self.ledger.settled and not self.ledger.awaits_offsets
 
@@ -239,22 +243,22 @@ class Member:
     # --- calls of Spark's thread -------------------------------------------------------------------------------------
 
     def mark_sunk(self, start: Document, now: float) -> list[MemberAction]:
-        """Mark `start` as sunk: Spark has requested the next batch from it. Raises SkippedBatchError (R17)."""
+        """Mark the batch that ends at `start` as completed: Spark requests the next one. Raises SkippedBatchError."""
         self.ledger.mark_sunk(start)
         return self.step(ev.Tick(), now)
 
     def planned(self, document: Document, now: float) -> list[MemberAction]:
-        """Note that `document` is passed to Spark: a batch is in flight."""
+        """Record that `document` is passed to Spark: a batch is in flight."""
         self.ledger.emitted(document)
         self._busy = True
         return self.step(ev.Planned(), now)
 
     def planned_empty(self, document: Document) -> None:
-        """Note that a document without ranges is passed to Spark (R10). A rebalance does not wait for it."""
+        """Record that a document without ranges is passed to Spark (R10). A rebalance does not wait for it."""
         self.ledger.emitted(document)
 
     def handed_out(self, document: Document, now: float) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
-        """Return the ranges of a document planned by this run, whose tasks start now."""
+        """Return the ranges of a document planned by this process, whose tasks start now."""
         # An empty document (R10) was not a batch to the machine: no event would report its end.
         event = ev.Asked(self.is_listened()) if document.ranges else ev.Tick()
         return self.ledger.handed_out(document), self.step(event, now)
@@ -267,7 +271,7 @@ class Member:
         seen: Mapping[TopicPartition, CommittedOffset],
         now: float,
     ) -> list[MemberAction]:
-        """Note that tasks start for a document that another process planned (R13)."""
+        """Record that tasks start for a document that another process planned (R13)."""
         self.ledger.replayed(start, end, ranges, seen)
         self._busy = True
         return self.step(ev.Asked(self.is_listened()), now)
@@ -284,7 +288,7 @@ class Member:
         return self.step(ev.Tick(), now)
 
     def farewell(self, now: float) -> list[MemberAction]:
-        """Commit every held position before a stop, whether it has moved or not (R29). A pending commit is replaced."""
+        """Commit the positions of all owned partitions before a stop (R29). This replaces a pending commit."""
         if not self.membership.may_commit:
             return []
         commit = self.ledger.commit_due(now, everything=True)
@@ -314,12 +318,12 @@ class Member:
         return actions
 
     def _take(self, outcome: Outcome, actions: list[MemberAction]) -> None:
-        """Add the store's actions, and keep its answers for the end of this step."""
+        """Add the store's actions, and keep its responses for the end of this step."""
         actions += outcome.actions
         self._answers += outcome.answers
 
     def _finish(self, now: float, actions: list[MemberAction]) -> None:
-        """End a step: handle the store's answers, then send what is due, until the store has no more answers."""
+        """End a step: handle the store's responses, then send what is due, until the store has no more responses."""
         while True:
             while self._answers:
                 self._own_answer(self._answers.popleft(), now, actions)
@@ -456,9 +460,9 @@ class Member:
         self._store_trouble = ""
 
     def _committed(self, sent: _Committing, answer: OffsetsCommitted, now: float, actions: list[MemberAction]) -> None:
-        """Handle the verdict of each partition.
+        """Process the verdict of each partition.
 
-        A part is accepted if no partition that exists was refused. The commit is accepted once all its parts are.
+        A part is accepted if no existing partition was rejected. The commit is accepted once all its parts are.
         """
         commit = sent.commit
         refused = refusals(sent.part, answer.verdicts, self._exists)
@@ -508,7 +512,7 @@ class Member:
         if not self._part_size.shrink(sent.part, certain=refusal.verdict is Verdict.TOO_LARGE):
             return False
         name = error_of(refusal.code).name
-        refused = f"the broker refused a commit of {counted(len(sent.part), 'partition')} in one request ({name})"
+        refused = f"the broker rejected a commit of {counted(len(sent.part), 'partition')} in one request ({name})"
         smaller = f"sending at most {self._part_size.most} bytes a request from now on"
         actions.append(ev.Note(ev.INFO, f"group {self.ledger.group}: {refused}; {smaller}"))
         return True

@@ -32,7 +32,7 @@ from streamgroup.text import MOST_NAMED, counted, first_of
 
 
 class Membership(BrokerMachine):
-    """One member of a group whose group coordinator is a broker."""
+    """The state machine of one member of a group whose group coordinator is a broker."""
 
     TABLE: ClassVar[Table]
 
@@ -65,7 +65,7 @@ class Membership(BrokerMachine):
 
     @property
     def can_plan(self) -> bool:
-        """Whether a batch of the partitions held may be planned.
+        """Whether a batch of the owned partitions may be planned.
 
         In STABLE it may until a rebalance is announced. A cooperative member plans during the rebalance, too (R25).
         """
@@ -73,7 +73,7 @@ class Membership(BrokerMachine):
 
     @property
     def may_commit(self) -> bool:
-        """Whether the group coordinator may accept commits in the generation of the partitions held.
+        """Whether the group coordinator may accept commits in the generation of the owned partitions.
 
         It accepts them until the next generation begins. A cooperative member keeps its partitions until then.
         """
@@ -105,7 +105,7 @@ class Membership(BrokerMachine):
             self._send(Purpose.LEAVE, build, LEAVE_TIMEOUT_MS)
             return
         if instance_id is not None and self._assignment.held:
-            wait = f"until it is back, {self._session_ms / 1000:g} s (session.timeout.ms) at most"
+            wait = f"until it rejoins, for {self._session_ms / 1000:g} s (session.timeout.ms) at most"
             held = counted(len(self._assignment.held), "partition")
             self._note(INFO, f"static member {instance_id} stays in the group with {held} {wait}")
         self._left()
@@ -119,7 +119,7 @@ class Membership(BrokerMachine):
         self._left()
 
     def _leave_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
-        self._note(INFO, f"could not leave ({event.reason}): the session expires instead")
+        self._note(INFO, f"cannot leave the group: {event.reason}. The member stays until its session expires")
         self._left()
 
     def _left(self) -> None:
@@ -299,7 +299,7 @@ class Membership(BrokerMachine):
             self._sync({})
             return
         for member, why in roster.unreadable.items():
-            self._note(WARNING, f"the subscription of member {member} cannot be read, it gets nothing: {why}")
+            self._note(WARNING, f"cannot read the subscription of member {member}, so it gets no partitions: {why}")
         self._ask_for_topics()
         if not roster.topics:
             self._assign(ev.MetadataRefreshed({}, frozenset()))
@@ -311,7 +311,11 @@ class Membership(BrokerMachine):
         self._requests.set(Timer.TOPICS, self._now + self._config.request_timeout_ms / 1000)
 
     def _topics_overdue(self) -> None:
-        self._note(WARNING, "this member leads and still waits for the metadata of the group's topics to assign them")
+        self._note(
+            WARNING,
+            "this member leads the group and cannot assign partitions yet: it waits for the metadata "
+            "of the group's topics",
+        )
         self._ask_for_topics()
 
     def _assign(self, event: ev.MetadataRefreshed) -> None:
@@ -376,11 +380,13 @@ class Membership(BrokerMachine):
         self._set_rejoin_due()
         if change.withheld:
             lost = counted(len(change.withheld), "partition")
-            self._want(f"other members wait for {lost} that this member claimed and has lost", JoinCause.CLAIMS)
+            self._want(
+                f"other members wait for {lost}, which this member had listed as owned and has lost", JoinCause.CLAIMS
+            )
         elif restarted and self._assignment.cooperative and withheld:
             # Its return starts no rebalance, so no member would get partitions that its predecessor was to give up.
             theirs = counted(withheld, "partition")
-            self._want(f"other members wait for {theirs} of this member's predecessor", JoinCause.CLAIMS)
+            self._want(f"other members wait for {theirs} of this member's previous process", JoinCause.CLAIMS)
         elif self._topics != self._joined_topics:
             self._want("the subscription has changed", JoinCause.SUBSCRIPTION)
 

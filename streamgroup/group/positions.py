@@ -1,4 +1,4 @@
-"""Where a gained partition starts: the rules R5 to R8 as pure functions."""
+"""Decides where a newly assigned partition starts: the rules R5 to R8 as pure functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StartPosition:
-    """The start of a gained partition. `offset` is None if the log decides it (STARTING, EARLIEST, RECREATED)."""
+    """The start of a newly assigned partition.
+
+    `offset` is None if the log decides it (STARTING, EARLIEST, RECREATED).
+    """
 
     origin: Origin
     offset: int | None = None
@@ -84,10 +87,10 @@ def start_of(
     alone: bool = False,
     begun: Position | None = None,
 ) -> StartPosition:
-    """Return where `partition`, just gained, starts (R5).
+    """Return where the newly assigned `partition` starts (R5).
 
-    `checkpoint` is the newest document proven sunk, `run` the id of this run, `topic_id` the topic's present id.
-    `committed` is the commit that an OffsetFetch found after the SyncGroup of the current generation.
+    `checkpoint` is the newest completed document, `run` the id of this start of the query, `topic_id` the topic's
+    current id. `committed` is the commit that an OffsetFetch found after the SyncGroup of the current generation.
 
     `alone`: the query is not a member. No other query continues from its commits, so its checkpoint has priority over
     commits of queries. A stateful query depends on that: if a crash prevented a commit, the commit before it would
@@ -134,10 +137,10 @@ def is_of_a_query(committed: CommittedOffset) -> bool:
 
 
 def _proven(checkpoint: Document, run: str, metadata: CommitMetadata) -> bool:
-    """Return whether `checkpoint` is known to have sunk after a commit of the same process (R5a).
+    """Return whether the batch of `checkpoint` was completed after a commit of the same process (R5a).
 
-    A document of this run was proven sunk here. A document of an earlier run counts only if Spark called `partitions`
-    for it. Else a batch that the sink skipped (R17) would count as sunk after a restart.
+    A document of this process was confirmed here. A document of an earlier process counts only if Spark called
+    `partitions` for it. Otherwise a batch that the sink skipped (R17) would count as completed after a restart.
     """
     same = metadata.lineage == checkpoint.lineage and metadata.run == checkpoint.run
     proven = checkpoint.run == run or metadata.asked == checkpoint.sequence

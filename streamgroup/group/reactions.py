@@ -15,7 +15,7 @@ UNEXPECTED_ATTEMPTS = 10
 
 
 class Reaction(Enum):
-    """The reaction to an error code."""
+    """What the member does after an error code."""
 
     GO_ON = "go on"
     """Do nothing: the answer to the next request decides."""
@@ -84,9 +84,9 @@ _OF_FETCH: Mapping[int, Reaction] = {
 
 
 def reaction_to(purpose: Purpose, code: int) -> Reaction:
-    """Return the reaction to `code` in an answer to this request.
+    """Return the reaction to `code` in a response to this request.
 
-    A code without a row is retried if the table of errors says that it is retriable; else it is fatal.
+    A code without a row is retried if the table of errors says that it is retriable; otherwise it is fatal.
     """
     reaction = _OF[purpose].get(code) or _EVERYWHERE.get(code) or _by_the_table(code)
     if reaction is Reaction.METADATA:  # membership needs no metadata
@@ -101,7 +101,7 @@ def reaction_to_commit(code: int) -> Reaction:
 
 
 def reaction_to_fetch(code: int) -> Reaction:
-    """Return the reaction to `code` in an answer to OffsetFetch. The request names no member."""
+    """Return the reaction to `code` in an OffsetFetch response. The request names no member."""
     return _OF_FETCH.get(code) or _by_the_table(code)
 
 
@@ -123,10 +123,10 @@ def _by_the_table(code: int) -> Reaction:
 
 
 def fatal_error(code: int, doing: str, config: MemberConfig) -> StreamGroupError:
-    """Return the exception for a fatal code; `doing` has failed: `join`."""
+    """Return the exception for a fatal code; `doing` is what failed, for example `join`."""
     if code == ErrorCode.FENCED_INSTANCE_ID:
         return FencedError(f"group {config.group_id}: {_FENCED.format(instance=config.instance_id)}")
-    context = f"group {config.group_id}: could not {doing}"
+    context = f"group {config.group_id}: cannot {doing}"
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return refusal(code, context, Operation.READ, config.group_id, config.requester)
     advice = _advice(_ADVICE, code)
@@ -144,9 +144,9 @@ def offsets_error(code: int, what: str, group: str, topic: str = "", requester: 
     """
     if code in (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
         name = group if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else topic
-        return refusal(code, f"group {group}: could not {what}", Operation.READ, name, requester)
+        return refusal(code, f"group {group}: cannot {what}", Operation.READ, name, requester)
     advice = _advice(_OFFSETS_ADVICE, code)
-    context = f"group {group}: could not {what}"
+    context = f"group {group}: cannot {what}"
     return BrokerError(code, context if advice is None else f"{context}: {advice.format(group=group)}")
 
 

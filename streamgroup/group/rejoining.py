@@ -1,4 +1,7 @@
-"""How long a member that has to rejoin waits for the boundary of its batch (R21, R22). Times are monotonic seconds."""
+"""Decides how long a member that must rejoin waits for its batch to complete (R21, R22).
+
+Times are `time.monotonic()`.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,15 @@ def rejoin_due(
     *,
     listened: bool = False,
 ) -> float:
-    """Return when a member that was told to rejoin at `rejoin_asked_at` stops waiting for its batch (R22).
+    """Return when a member that must rejoin since `rejoin_asked_at` stops waiting for its batch (R22).
 
     With a listener (`listened`) the member waits as long as the group does, `max_poll_s` from `rejoin_asked_at`. The
-    listener reports immediately when a batch has sunk, so a batch that it has not reported is still running. The same
-    applies to starting positions, whose commit the broker answers.
+    listener reports a completed batch immediately, so a batch that it has not reported is still running. The same
+    applies to start positions, whose commit the broker acknowledges.
 
-    Without a listener the tasks are presumably done one longest batch after `asked_at`, when Spark called `partitions`.
-    From then, or from `rejoin_asked_at` if that is later, the member waits `rebalance_wait_s` for Spark's next call. If
-    `asked_at` or the length of an earlier batch is unknown, it waits as long as the group does.
+    Without a listener the tasks have presumably ended one longest batch after `asked_at`, when Spark called
+    `partitions`. From then, or from `rejoin_asked_at` if that is later, the member waits `rebalance_wait_s` for Spark's
+    next call. If `asked_at` or the length of an earlier batch is unknown, it waits as long as the group does.
     """
     latest = rejoin_asked_at + rejoin_timeout_s(max_poll_s)
     if listened or asked_at is None or longest_batch_s is None:
@@ -45,7 +48,7 @@ def rejoin_due(
 
 
 class BatchTimes:
-    """Whether a batch is in flight, when its tasks started, and how long recent batches took (R21, R22).
+    """Tracks whether a batch is in flight, when its tasks started, and how long recent batches took (R21, R22).
 
     Without a listener a batch ends when Spark requests the next one, so each length includes the wait for the next
     trigger. The wait is not subtracted: too short an estimate would repeat batches. Only the last ten lengths count,
@@ -58,17 +61,17 @@ class BatchTimes:
         self.planned_at: float | None = None
         self.asked_at: float | None = None
         self.listened = False
-        """Whether a listener will report when the batch in flight has sunk, as known when its tasks started."""
+        """Whether a listener will report when the batch in flight is completed, as known when its tasks started."""
         self._lengths_s: deque[float] = deque(maxlen=_LENGTHS)
 
     @property
     def in_flight(self) -> bool:
-        """Whether a document with ranges was passed to Spark that is not yet proven sunk and committed."""
+        """Whether a document with ranges was passed to Spark that is not yet completed and committed."""
         return self.planned_at is not None
 
     @property
     def longest_s(self) -> float | None:
-        """The longest recent batch, from the start of its tasks to proven sunk; None before the first."""
+        """The longest recent batch, from the start of its tasks to its completion; None before the first."""
         return max(self._lengths_s, default=None)
 
     def flying_s(self, now: float) -> float:
@@ -76,11 +79,11 @@ class BatchTimes:
         return 0.0 if self.planned_at is None else now - self.planned_at
 
     def planned(self, now: float) -> None:
-        """Note that a document with ranges was passed to Spark."""
+        """Record that a document with ranges was passed to Spark."""
         self.planned_at, self.asked_at = now, None
 
     def asked(self, now: float, *, listened: bool = False) -> None:
-        """Note that Spark called `partitions` for the batch.
+        """Record that Spark called `partitions` for the batch.
 
         Spark may call it again: the first time counts. A replay begins with this call.
         """
@@ -91,14 +94,14 @@ class BatchTimes:
         self.listened = listened
 
     def idle(self, now: float) -> None:
-        """Note that the batch is proven sunk and committed."""
+        """Record that the batch is completed and committed."""
         if self.asked_at is not None:
             self._lengths_s.append(now - self.asked_at)
         self.planned_at = self.asked_at = None
 
 
 class RejoinWait:
-    """Why the member has to rejoin, since when it waits to do so, and for what."""
+    """Records why and since when the member must rejoin, and what the rejoin waits for."""
 
     __slots__ = ("_cooperative", "_rebalance_wait_ms", "batch", "cause", "reason", "settles", "settling", "since")
 
@@ -125,7 +128,7 @@ class RejoinWait:
         startingOffsets. A cooperative member continues its batch during the rebalance, so it need not wait (R25).
         """
         if self.batch.in_flight and not self._cooperative:
-            return "the batch in flight is done"
+            return "the batch in flight is completed"
         return "the positions of the partitions gained are committed" if self.settling else None
 
     def begin(self, reason: str, cause: JoinCause, now: float) -> None:
@@ -166,32 +169,33 @@ class RejoinWait:
     def left_unsettled(self, generation: int, now: float) -> str:
         """Return the message that the member rejoins before its starting positions are committed."""
         return (
-            f"cannot commit where the partitions gained in generation {generation} start before the group rebalances: "
-            f"their offsets are not found or not committed after {self.waited_s(now):.0f} s, and the group waits no "
-            "longer. Their next owner may start at their earliest offset (R7). Look for partitions without a leader, "
-            "and for a group coordinator that does not answer"
+            f"cannot commit the start offsets of the partitions assigned in generation {generation} before the group "
+            f"rebalances: they were not found or not committed within {self.waited_s(now):.0f} s, and the group does "
+            f"not wait longer. The next owner may start at the earliest offset. Check for partitions without a "
+            f"leader, and for a group coordinator that does not respond"
         )
 
 
 def gave_up_waiting(flying_s: float, waited_s: float, rebalance_ms: int, rebalance_wait_ms: int) -> str:
     """Return why the member stops waiting for its batch, the consequence, and the next step."""
-    batch = f"the batch in flight, planned {flying_s:.0f} s ago, is not proven sunk"
-    follows = "other members may get its partitions and read it again: up to one batch may be repeated (R22)"
+    batch = f"the batch in flight, planned {flying_s:.0f} s ago, is not confirmed"
+    follows = "other members may get its partitions and read it again: up to one batch may be repeated"
     if waited_s >= rejoin_timeout_s(rebalance_ms / 1000):
         return (
             f"{batch}, and the group waits no longer than max.poll.interval.ms={rebalance_ms} for it: {follows}. "
             "Raise kafka.max.poll.interval.ms above what the longest batch takes, or lower maxOffsetsPerTrigger"
         )
     return (
-        f"{batch}, and its tasks are presumably done: this member was asked to rejoin {waited_s:.0f} s ago and waits "
-        f"no longer: {follows}. Shorten the trigger's interval, or raise group.rebalanceWait, now "
+        f"{batch}, and its tasks are presumably done. A rejoin was requested {waited_s:.0f} s ago, and this "
+        f"member waits no longer: {follows}. Shorten the trigger's interval, or raise group.rebalanceWait, now "
         f"{rebalance_wait_ms} ms"
     )
 
 
 _FOREIGN = (
-    "the batch in flight, planned {flying:.0f} s ago, is not proven sunk, and {who}, a consumer of another client, "
-    "waits for its partitions: it would give up after 8 s and own none, so they are released after {waited:.0f} s. "
-    "Other members may read that batch again: up to one batch may be repeated (R33). Lower maxOffsetsPerTrigger to "
+    "the batch in flight, planned {flying:.0f} s ago, is not confirmed, and {who}, a consumer of another client, "
+    "waits for its partitions. That consumer would give up after 8 s and own none, so this member releases them "
+    "after {waited:.0f} s. "
+    "Other members may read that batch again: up to one batch may be repeated. Lower maxOffsetsPerTrigger to "
     "make batches shorter than 5 s, for as long as such consumers are in the group"
 )

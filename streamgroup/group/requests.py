@@ -68,10 +68,12 @@ def not_spoken(group: str, api: type[Any], release: str, error: UnsupportedVersi
         "there consumers of Kafka 0.8 share the partitions of a group"
     )
     if api in _OF_MEMBERS:
-        return ConfigError(f"group {group}: it cannot be joined: {broker}, and groups of members need 0.9. Use {ways}")
+        return ConfigError(
+            f"cannot join group {group}: {broker}, and groups with members need 0.9 or later. Use {ways}"
+        )
     return ConfigError(
-        f"group {group}: no group coordinator: {broker}. Kafka stores commits of groups since 0.8.2, and has members "
-        f"since 0.9. Remove kafka.offsets.storage, or use {ways}"
+        f"cannot find the group coordinator of group {group}: {broker}. Kafka stores commits of groups since 0.8.2, "
+        f"and supports group members since 0.9. Remove kafka.offsets.storage, or use {ways}"
     )
 
 
@@ -108,8 +110,8 @@ def join_group(config: MemberConfig, member_id: str, subscription: JoinSubscript
     def build(version: int) -> m.JoinGroupRequest:
         if config.instance_id is not None and version < 5:
             raise UnsupportedVersionError(
-                f"group {config.group_id}: group.instance.id {config.instance_id!r} needs JoinGroup v5 (brokers "
-                f"from 2.3 on), this broker has v{version}. Leave kafka.group.instance.id out"
+                f"cannot join group {config.group_id}: group.instance.id {config.instance_id!r} needs JoinGroup v5 "
+                f"(brokers 2.3 and later), and this broker supports v{version}. Remove kafka.group.instance.id"
             )
         return m.JoinGroupRequest(
             group_id=config.group_id,

@@ -1,13 +1,13 @@
-"""A query that is not a member of any group: `group.mode=commit` and `off`, with the interface of `Membership`.
+"""The state machine of a query that is not a group member: `group.mode=commit` and `off`.
 
-It holds all partitions of its subscription, and assigns them to itself whenever the metadata shows other partitions. So
-the ledger, the planner and the rules are the same in all modes. With a group (`commit`) it finds the group coordinator
-for its commits. Brokers before 0.8.2 have no group coordinators. With such brokers, or if the options say that offsets
-are in ZooKeeper, any broker writes the commits into ZooKeeper. A query that writes into ZooKeeper itself opens a
-session. Without a group (`off`) it sends no requests.
+It has the interface of `Membership`. It owns all partitions of its subscription, and assigns them to itself whenever
+the metadata shows other partitions. So the ledger, the planner and the rules are the same in all modes. With a group
+(`commit`) it finds the group coordinator for its commits. Brokers before 0.8.2 have no group coordinators. With such
+brokers, or if the options say that offsets are in ZooKeeper, any broker writes the commits into ZooKeeper. A query that
+writes into ZooKeeper itself opens a session. Without a group (`off`) it sends no requests.
 
-**If the group has members**, the group coordinator refuses the commits of a query that is not one of them
-(UNKNOWN_MEMBER_ID). The query waits for the members to leave: they may be dead predecessors whose sessions have not
+**If the group has members**, the group coordinator rejects the commits of a query that is not one of them
+(UNKNOWN_MEMBER_ID). The query waits until the members leave: they may be ended processes whose sessions have not
 expired. Meanwhile it plans nothing (R9), so it reads no records that it cannot commit. After `members_timeout_s` it
 fails. It does not continue without commits, because the commits of another consumer look like an operator's reset: the
 next start of this query would follow them, past records that it has not read.
@@ -38,14 +38,14 @@ _OF_MEMBERS = {Reaction.UNKNOWN, Reaction.STALE, Reaction.REJOIN}
 
 
 class StandaloneMember(BrokerMachine):
-    """A query that holds all partitions of its subscription.
+    """Assigns all partitions of its subscription to a query that is not a group member.
 
     `config.group_id` is empty in mode `off`. `assigned` are the partitions of the option `assign`; without them the
     topics of `Start` and `Subscribed` count. `members_timeout_s` is how long the query waits for members of the group
-    to leave. `is_missed` returns whether a partition that the metadata lacks must still be held, because its loss has
+    to leave. `is_missed` returns whether a partition that the metadata lacks must still be owned, because its loss has
     not been reported yet (R8). `in_zookeeper`: brokers store the group's offsets in ZooKeeper. None: they store them in
-    Kafka, if they can. `session`: the query writes them into ZooKeeper itself. `stored_in` is the same place, for the
-    error message.
+    Kafka, if they can. `session`: the query writes them into ZooKeeper itself. `stored_in` is where the offsets are
+    stored, as text for error messages.
     """
 
     TABLE: ClassVar[Table]
@@ -151,7 +151,7 @@ class StandaloneMember(BrokerMachine):
             self._stabilize()
 
     def _assigned_of(self, topics: Mapping[str, TopicInfo]) -> frozenset[TopicPartition]:
-        """Return the assigned partitions to hold, without those that an existing topic lacks. Warn of these."""
+        """Return the partitions of the option `assign` to own. Warn of those that an existing topic lacks."""
         held = self._held or ()
         unknown = [
             tp
@@ -159,7 +159,10 @@ class StandaloneMember(BrokerMachine):
             if tp.topic in topics and topics[tp.topic].partition(tp.partition) is None and tp not in held
         ]
         if unknown and self._held is None:
-            text = f"assign names partitions that do not exist: {name_some(unknown)}. They are read once they appear"
+            text = (
+                f"option 'assign' lists partitions that do not exist: {name_some(unknown)}. The query reads them once "
+                "they exist"
+            )
             self._out.append(ev.Note(WARNING, text))
         return frozenset(self._assigned).difference(unknown)
 
@@ -171,7 +174,7 @@ class StandaloneMember(BrokerMachine):
             self._assign(held)
 
     def _assign(self, partitions: frozenset[TopicPartition]) -> None:
-        """Hold these partitions from now on. Those held before are kept; a refused commit is repeated."""
+        """Own these partitions from now on. Those owned before are kept; a rejected commit is repeated."""
         before, self._held = self._held, partitions
         self._generation += 1
         if before != partitions:
@@ -258,8 +261,9 @@ class StandaloneMember(BrokerMachine):
             self._refused_since = self._now
             self._note(
                 WARNING,
-                f"it has members, so the group coordinator refused a commit of this query, which is not one ({name}). "
-                f"It reads nothing until they have left, for {self._members_timeout_s:g} s (group.joinTimeout) at most",
+                f"the group coordinator rejected a commit ({name}), because the group has members and this query is "
+                f"not a member. The query reads nothing until they have left, for at most "
+                f"{self._members_timeout_s:g} s (group.joinTimeout)",
             )
         waited = self._now - self._refused_since
         if waited >= self._members_timeout_s:
@@ -270,10 +274,10 @@ class StandaloneMember(BrokerMachine):
 
 
 _HAS_MEMBERS = (
-    "group {group}: it has members, and this query (group.mode=commit) is not one: the group coordinator has refused "
-    "its commits for {waited:.0f} s ({name}; group.joinTimeout), and the query has read nothing meanwhile. Stop the "
-    "members, or give this query a separate kafka.group.id, or let it share the partitions with them "
-    "(group.mode=member), or let it commit nothing (group.mode=off). The next start follows the commits of other "
+    "cannot commit to group {group}: the group has members, and this query (group.mode=commit) is not a member. The "
+    "group coordinator has rejected its commits for {waited:.0f} s ({name}; group.joinTimeout), and the query has "
+    "read nothing meanwhile. Stop the members, or set another kafka.group.id, or share the partitions with the "
+    "members (group.mode=member), or commit nothing (group.mode=off). The next start follows the commits of other "
     "consumers in its group like a reset: check them first ({look})"
 )
 

@@ -1,4 +1,4 @@
-"""The state machine that every kind of member is: its transition table, its states, its pending requests and timers.
+"""The base class of all membership state machines: transition table, states, pending requests and timers.
 
 A machine sends nothing, waits for nothing and reads no clock. `step` handles one event and returns the actions that the
 driver carries out. `events.py` has events and actions, `registry/events.py` those of groups in ZooKeeper.
@@ -61,10 +61,10 @@ MemberCue = type[Any] | tuple[Enum, type[Any]] | Enum
 
 @dataclass(frozen=True, slots=True)
 class MemberTransition:
-    """In `state` the machine calls the method `does` for `cue`.
+    """One row of the transition table: in `state` the machine calls the method `does` for `cue`.
 
     The method stays in `state`, fails the query (FATAL), or enters one of the states `to`. Its arguments are the event,
-    for an answer also the pending request; for a timer it has none.
+    and for a response also the pending request; a method for a timer has no arguments.
     """
 
     state: State
@@ -99,7 +99,7 @@ def table_of(rows: Iterable[MemberTransition], *, ignored: Iterable[type[Any]] =
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest(Generic[P]):
-    """A request that has not been answered yet. Times are monotonic seconds."""
+    """A request without a response yet. Times are `time.monotonic()` values."""
 
     token: int
     purpose: P
@@ -109,10 +109,10 @@ class PendingRequest(Generic[P]):
 
 
 class RequestsAndTimers(Generic[P, T]):
-    """Pending requests and running timers.
+    """Tracks the pending requests and running timers of a state machine.
 
-    `timers` are the kinds of timers; at most one of each runs. `take_due` returns timers that are due at the same time
-    in this order.
+    `timers` are the kinds of timers; at most one of each runs. If several are due at the same time, `take_due` returns
+    them in this order.
     """
 
     __slots__ = ("_kinds", "_pending", "_timers", "_tokens")
@@ -124,7 +124,7 @@ class RequestsAndTimers(Generic[P, T]):
         self._timers: dict[T, float] = {}
 
     def add(self, purpose: P, now: float, overdue_at: float | None = None) -> int:
-        """Note a request that is sent now; return its token."""
+        """Record a request that is sent now; return its token."""
         token = next(self._tokens)
         self._pending[token] = PendingRequest(token, purpose, now, overdue_at)
         return token
@@ -132,8 +132,8 @@ class RequestsAndTimers(Generic[P, T]):
     def take(self, token: int) -> PendingRequest[P] | None:
         """Remove and return the request with this token.
 
-        None: the request was given up. Its answer belongs to another generation, member id or session, so it is ignored
-        (R18).
+        None: the request was given up. Its response belongs to another generation, member id or session, so it is
+        ignored (R18).
         """
         return self._pending.pop(token, None)
 
@@ -183,9 +183,9 @@ class RequestsAndTimers(Generic[P, T]):
 
 
 class StateMachine(ABC, Generic[A, P, T]):
-    """A machine with actions `A`, requests for purposes `P` and timers `T`.
+    """Base class of the state machines of group members, with actions `A`, requests for purposes `P` and timers `T`.
 
-    A subclass defines `TABLE`. One thread uses it; no method blocks.
+    A subclass defines `TABLE`. One thread uses a machine; no method blocks.
     """
 
     TABLE: ClassVar[Table]
@@ -272,7 +272,7 @@ class StateMachine(ABC, Generic[A, P, T]):
             self._dispatch((pending.purpose, type(event)), event, pending)
 
     def _give_up(self, pending: PendingRequest[P]) -> None:
-        """Handle a request for which the driver has reported no answer in time."""
+        """Handle a request for which the driver has reported no response in time."""
 
     def _after_event(self) -> None:
         """Called after the event and the timers of a step."""
@@ -358,7 +358,7 @@ class BrokerMachine(StateMachine[ev.Action, Purpose, Timer]):
 
     def _give_up(self, pending: PendingRequest[Purpose]) -> None:
         self._out.append(ev.ResetConnection(pending.purpose.lane))
-        self._answer(ev.RequestFailed(pending.token, f"no answer to {pending.purpose} in time"))
+        self._answer(ev.RequestFailed(pending.token, f"no response to {pending.purpose} within the timeout"))
 
     def _find(self, *, optional: bool = False) -> None:
         build = partial(coordinator_request, group=self._config.group_id)

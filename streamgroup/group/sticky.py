@@ -1,13 +1,13 @@
-"""`cooperative-sticky` as Java's CooperativeStickyAssignor gives it (KIP-54, KIP-429; kafka-clients 3.9 and 4.1).
+"""The strategy `cooperative-sticky`, as in Java's CooperativeStickyAssignor (KIP-54, KIP-429; kafka-clients 3.9 and
+4.1).
 
 The assignment is balanced first, then every member keeps as many partitions as possible. The cooperative part follows:
-a partition that changes its owner is withheld until the owner, which sees it in its own assignment, has given the
-partition up and joined again. One rule decides: a claimed partition goes only to the member whose claim is of the
-latest generation. Java has two rules, one for each of its algorithms. They agree as long as no partition is claimed
-twice.
+a partition that changes its owner is withheld until the owner has given it up and joined again. One rule decides: a
+claimed partition goes only to the member whose claim is of the latest generation. Java has two rules, one for each of
+its algorithms. They agree as long as no partition is claimed twice.
 
-`members` are in the order of JoinGroup's answer. Where Java walks a hash table, it walks members in one bucket in that
-order, which may decide which of several members gives a partition up.
+`members` are in the order of the JoinGroup response. Where Java iterates over a hash table, it visits members in one
+bucket in that order, which may decide which of several members gives a partition up.
 
 The result differs from Java's on purpose where Java's would give a partition two owners, or an unsuitable one:
 
@@ -40,7 +40,7 @@ Layout = Mapping[str, Sequence[TopicPartition]]
 
 
 def assign_cooperative_sticky(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
-    """Return the partitions that each member may have now: kept ones first, then gained ones."""
+    """Return the partitions that each member may own now: kept ones first, then newly assigned ones."""
     if not members:
         return {}
     members = {member_id: members[member_id] for member_id in hash_map_order(members)}
@@ -74,7 +74,7 @@ def decode_user_data(data: Bytes | None) -> int:
 
 @dataclass(slots=True)
 class _Claims:
-    """The owners of partitions, as far as the members' claims decide them."""
+    """The owners of partitions, as the members' claims in JoinGroup decide them."""
 
     owned: dict[str, dict[TopicPartition, None]]
     """Each member's undisputed partitions, in the order in which it named them. A dict, since rivals take them out."""
@@ -344,7 +344,7 @@ class _General:
 
 
 class _Shares:
-    """The partitions of each member, and the members sorted by their number, then by id."""
+    """The partitions of each member, and the members sorted by their number of partitions, then by id."""
 
     def __init__(self, wants: Mapping[str, Iterable[str]]) -> None:
         self.owner: dict[TopicPartition, str] = {}
@@ -417,7 +417,7 @@ class _Shares:
 
 
 class _Movements:
-    """The moves so far, so that two members that exchange partitions of a topic keep their own instead."""
+    """The moves so far. If two members would exchange partitions of a topic, both keep their own instead."""
 
     def __init__(self) -> None:
         self._of: dict[TopicPartition, tuple[str, str]] = {}

@@ -1,6 +1,6 @@
-"""The configuration of a member: group, strategies and timeouts.
+"""The configuration of a group member: group, strategies and timeouts.
 
-Values are seconds, except where a name says ms.
+Values are seconds, except where a name ends with `_ms`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class MemberConfig:
         unknown = [name for name in self.strategies if name not in ASSIGNORS]
         if unknown or not self.strategies:
             raise ConfigError(
-                f"group {self.group_id}: no such assignment strategy: {', '.join(unknown) or '(none given)'}; "
-                f"there are {', '.join(ASSIGNORS)}"
+                f"group {self.group_id}: unknown assignment strategy {', '.join(unknown) or '(none given)'}: "
+                f"expected {', '.join(ASSIGNORS)}"
             )
 
     @property

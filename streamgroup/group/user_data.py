@@ -26,7 +26,7 @@ _MAX_BASIS_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class AssignmentBasis:
-    """The counts that an assignment was computed from."""
+    """The partition and member counts from which the leader computed an assignment."""
 
     counts: Mapping[str, int]
     members: int
@@ -46,7 +46,7 @@ def encode_basis(basis: AssignmentBasis) -> bytes:
 
 
 def decode_basis(data: Bytes | None) -> AssignmentBasis | None:
-    """Read a basis. Return None if there is no user data, or if it is of another client or a later format.
+    """Parse a basis. Return None if there is no user data, or if another client or a later format has written it.
 
     Other assignors define their own user data, so no content is an error.
     """
@@ -76,10 +76,11 @@ _GENERATION_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """One run of one checkpoint.
+    """Identifies one start of a query on one checkpoint, in the user data of JoinGroup.
 
-    `lineage` and `run` are the ones in its documents (R1). `admitted`: the run has looked for another live member of
-    its lineage and found none. `asking`: the run makes all members rejoin, so that they report their identities.
+    `lineage` (the id that all copies of a checkpoint share) and `run` are those of the query's documents (R1).
+    `admitted`: the query has looked for another live member of its lineage and found none. `asking`: the query makes
+    all members rejoin, so that they report their identities.
     """
 
     lineage: str
@@ -97,7 +98,7 @@ def encode_identity(identity: RunIdentity) -> bytes:
 
 
 def decode_identity(data: Bytes | None) -> RunIdentity | None:
-    """Read an identity. Return None if there is no user data, or if it is of another client or a later format.
+    """Parse an identity. Return None if there is no user data, or if another client or a later format has written it.
 
     Other assignors define their own user data, so no content is an error.
     """

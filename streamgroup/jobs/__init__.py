@@ -1,1 +1,1 @@
-"""The jobs (ingest, backfill, mirror), and their job files, session, signals and guard of an output directory."""
+"""The jobs (ingest, backfill, mirror) and what they share: job files, session, signals, guard of an output."""

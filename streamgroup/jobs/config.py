@@ -37,9 +37,11 @@ _CONNECTION = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSettings:
-    """The target of dead letters: `topic` with `options` of a write, or `path`. Without the section neither is set.
+    """Where dead letters are written: to `topic`, with `options` of a write, or to `path`.
 
-    With `damaged_batches` the source makes rows of damaged batches, which become dead letters.
+    Neither is set without the section.
+
+    With `damaged_batches` the source creates rows from damaged batches, which become dead letters.
     """
 
     topic: str | None = None
@@ -100,7 +102,7 @@ def read_dead_letters(
     values = reader.values(DEAD_LETTERS, keys)
     options = reader.options(OPTIONS_SECTION, given, "options of a write") if given else {}
     if not has_parser:
-        reader.problems.append("[dead_letters] requires [parser], which says how values are read. Add it")
+        reader.problems.append("[dead_letters] requires [parser], which defines how values are read. Add it")
     if ("topic" in values) == ("path" in values):
         reader.problems.append("[dead_letters] requires topic or path, and not both. Set one of them")
         return DeadLetterSettings()
@@ -147,7 +149,7 @@ FILE_FORMATS = frozenset({"parquet", "orc", "json", "csv", "text", "avro"})
 """Formats of Spark's file sink, which logs the numbers of its batches in the directory's `_spark_metadata`."""
 
 NOT_INTO_FILES = (
-    "Spark knows the batches in its files by their numbers, so the rows of a second member would be lost. Use path, or "
+    "Spark identifies batches in its files by their numbers, so the rows of a second member would be lost. Use path or "
     "a table of another format, such as delta or iceberg"
 )
 """Why a job writes into no table of a file format."""
@@ -160,7 +162,7 @@ OUTPUT_MODES = ("append", "update", "complete")
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """The sink of the query."""
+    """Where the job writes: the settings of section [sink]."""
 
     format: str
     path: str | None = None
@@ -185,7 +187,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """A job file. `source` holds the options of `format("streamgroup")`."""
+    """The configuration of an ingest job. `source` contains the options of `format("streamgroup")`."""
 
     file: Path
     member: str | None
@@ -216,7 +218,7 @@ def effective(file: Path, member: str | None = None, environment: Mapping[str, s
 
 
 class _Reader(JobFileReader):
-    """The file of an ingest job while it is read."""
+    """Reads the job file of an ingest job, and collects its problems."""
 
     def __init__(self, file: Path, member: str | None, environment: Mapping[str, str]) -> None:
         of_options = {SOURCE: (SOURCE_OPTIONS, Scope.STREAM)}
@@ -270,7 +272,7 @@ class _Reader(JobFileReader):
         elif kind in FILE_FORMATS and "path" not in sink:
             self.problems.append(f"[sink] path is required for format {kind!r}, which writes files")
         if kind and kind != "console" and "checkpoint" not in sink:
-            self.problems.append("[sink] checkpoint is required. Without it a restart would not know its last batch")
+            self.problems.append("[sink] checkpoint is required. Without it a restart would not find its last batch")
         own = ("checkpoint", "path") if kind in FILE_FORMATS else ("checkpoint",)
         self.check_paths_of_members("sink", sink, own)
         if sink.get("output_mode", "append") not in OUTPUT_MODES:

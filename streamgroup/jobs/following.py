@@ -51,9 +51,9 @@ def trigger_options(trigger: Trigger) -> dict[str, Any]:
 
 
 class Following:
-    """Follows a job's query: reports each batch once with `say`, and drains the query.
+    """Follows a job's query: reports each batch once with `say(line)`, and drains the query at a stop.
 
-    `log_ends` lists the current ends of the logs for the end document of a batch.
+    `log_ends(document)` lists the current log ends of the partitions in a batch's end document.
     """
 
     def __init__(self, query: Any, say: Say, log_ends: LogEnds) -> None:
@@ -135,9 +135,9 @@ def is_of_a_signal(error: Exception) -> bool:
 
 
 class Reporter:
-    """Turns a query's progress into lines: each batch once, and no line for a batch without rows.
+    """Makes log lines from a query's progress: one line for each batch with rows.
 
-    Spark's progress has the ends of logs from before the batch, so the newest batch gets its lag from `log_ends`.
+    Spark's progress has the log ends from before the batch, so the newest batch gets its lag from `log_ends`.
     """
 
     def __init__(self, log_ends: LogEnds) -> None:

@@ -132,7 +132,7 @@ def refuse_aggregates(rows: DataFrame) -> None:
     plan: Any = rows._jdf
     if _AGGREGATE.search(str(plan.queryExecution().analyzed().toString())):
         raise ConfigError(
-            "cannot aggregate in [sink] columns with [parser]: each batch would be aggregated by itself. Aggregate in "
+            "cannot aggregate in [sink] columns with [parser]: each batch would be aggregated separately. Aggregate in "
             "a query of your own"
         )
 

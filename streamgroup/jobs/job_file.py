@@ -41,7 +41,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """The name and the settings of the Spark session."""
+    """The application name and the settings of the Spark session."""
 
     app_name: str
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class StopSettings:
-    """How the job stops."""
+    """How long a stop of the job may take."""
 
     timeout_seconds: float = 60.0
     """Seconds to wait for the batch in flight."""
@@ -108,10 +108,10 @@ class _SectionReader(SettingsReader[Key]):
 
 
 class JobFileReader:
-    """A job file while it is read. `problems` collects what is wrong with it.
+    """Reads a job file section by section. `problems` collects what is wrong with it.
 
-    `sections` are the tables of keys. `of_options` are the sections that hold options of `format("streamgroup")`, with
-    the rows whose defaults `effective` shows and the scope in which these count.
+    `sections` are the tables of keys. `of_options` are the sections with options of `format("streamgroup")`, each with
+    the option rows whose defaults `effective` shows, and the scope in which these defaults apply.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class JobFileReader:
                 what = f"unknown section [{name}]" if isinstance(content, Mapping) else f"key {name!r} has no section"
                 self.problems.append(what + (hint or f". The sections are {', '.join(f'[{k}]' for k in known)}"))
             elif not isinstance(content, Mapping):
-                self.problems.append(f"{name!r} is a section, not a key. Write [{name}] on a line of its own")
+                self.problems.append(f"{name!r} is a section, not a key. Write [{name}] on a separate line")
             else:
                 sections[name] = content
         return sections
@@ -336,7 +336,7 @@ _FILE_REFERENCE = re.compile(r"(env|file):\S+")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value as TOML, and its origin in a few words."""
+    """A configuration value as TOML, with a short text that says where it comes from."""
 
     text: str
     origin: str

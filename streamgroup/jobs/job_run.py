@@ -1,4 +1,4 @@
-"""What all jobs share: options of the command line, the session, and exit codes for errors."""
+"""Shared by all jobs: command-line options, the session, and exit codes for errors."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
             'SQL expressions of the columns to write: `["CAST(value AS STRING) AS value"]`. The default is all '
             "columns.",
         ),
-        Key("partition_by", TEXTS, "Columns by whose values Spark partitions the rows into subdirectories."),
+        Key("partition_by", TEXTS, "Columns by which Spark partitions the rows into subdirectories."),
         Key(
             "output_mode",
             TEXT,
@@ -201,7 +201,7 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
         Key(
             "null_values",
             TEXT,
-            "Whether a record without a value (a tombstone) goes on without fields, `keep`, or is a `dead_letter`.",
+            "Whether a record without a value (a tombstone) becomes a row without fields, `keep`, or a `dead_letter`.",
         ),
         Key("message", TEXT, "For `protobuf`, the full name of the message: `shop.Order`."),
         Key("descriptor", TEXT, "For `protobuf`, a file that protoc --descriptor_set_out has written."),
@@ -212,10 +212,10 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
             "For `avro` and `protobuf`: `plain`, or `schema_id` for values with the prefix of a schema registry, which "
             "is the default with `registry_url`.",
         ),
-        Key("registry_url", TEXT, "URL of the schema registry whose schemas the values have."),
+        Key("registry_url", TEXT, "URL of the schema registry with the values' schemas."),
         Key("registry_user", TEXT, "User of the registry, for HTTP's basic authentication."),
         Key("registry_password", TEXT, "Password of the user: `env:NAME` or `file:/path`."),
-        Key("registry_ca", TEXT, "PEM file of authorities to trust for the registry instead of those of the system."),
+        Key("registry_ca", TEXT, "PEM file of the authorities to trust for the registry, in place of the system's."),
     ),
     DEAD_LETTERS: (
         Key("topic", TEXT, "Topic of the records that the parser cannot read."),
@@ -231,7 +231,7 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
             FLAG,
             "Whether a damaged record batch is a dead letter with the batch's bytes. By default it stops the job.",
         ),
-        Key("options", OPTIONS, "Options of the write to `topic`. The connection is by default that of `[source]`."),
+        Key("options", OPTIONS, "Options of the write to `topic`. By default the connection of `[source]` is used."),
     ),
     "spark": COMMON["spark"],
     "stop": COMMON["stop"],

@@ -58,7 +58,7 @@ class StopRequest:
 
 
 class _ForwardingHandler:
-    """A `sun.misc.SignalHandler` of Java, which forwards the JVM's signal to this process."""
+    """A handler of Java (`sun.misc.SignalHandler`) that forwards a signal of the JVM to this process."""
 
     def handle(self, received: Any) -> None:
         """Forward the signal. The JVM calls this in its own thread."""

@@ -50,7 +50,7 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SinkOwner:
-    """The checkpoint that writes into a sink's directory: its path, and the query's id once the query has started."""
+    """The checkpoint that writes into a sink's directory: its path, and its query's id once the query has started."""
 
     checkpoint: str
     query: str | None = None
@@ -70,7 +70,10 @@ class SinkOwner:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The state of the sink's directory and of the checkpoint. Batches are the highest numbers, or -1 without any."""
+    """What the guard compares: notes and batch numbers of the sink's directory and of the checkpoint.
+
+    Batches are the highest numbers, or -1 if there are none.
+    """
 
     sink: str
     owner: SinkOwner

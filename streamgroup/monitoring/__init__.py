@@ -1,1 +1,1 @@
-"""Metrics of the queries of one driver, as values: their names, labels and figures, without a server."""
+"""The metrics of one driver's queries as values (names, labels and numbers), and the live page."""

@@ -123,7 +123,7 @@ def _lag_seconds(
     lag = Family(
         "kafka_consumergroup_group_lag_seconds",
         MetricKind.GAUGE,
-        "Seconds for which the log has had records behind the next offset of a partition held.",
+        "Seconds for which the log has had records after the next offset of an owned partition.",
         _OF_PARTITION,
     )
     most = Family(
@@ -295,10 +295,13 @@ def _failed(failures: Mapping[tuple[str, str], int]) -> Family:
 
 
 def _queries(queries: Iterable[QueryTotals]) -> Iterator[Family]:
-    batches = Family("streamgroup_batches_total", MetricKind.COUNTER, "Batches that have sunk.", _OF_QUERY)
-    rows = Family("streamgroup_rows_total", MetricKind.COUNTER, "Rows of the batches that have sunk.", _OF_QUERY)
+    batches = Family("streamgroup_batches_total", MetricKind.COUNTER, "Completed batches.", _OF_QUERY)
+    rows = Family("streamgroup_rows_total", MetricKind.COUNTER, "Rows of the completed batches.", _OF_QUERY)
     last = Family(
-        "streamgroup_last_batch_timestamp_seconds", MetricKind.GAUGE, "When the last batch sank (Unix time).", _OF_QUERY
+        "streamgroup_last_batch_timestamp_seconds",
+        MetricKind.GAUGE,
+        "Completion time of the last batch (Unix time).",
+        _OF_QUERY,
     )
     behind = Family(
         "streamgroup_max_offsets_behind",
@@ -345,9 +348,9 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One time series of a family. `count` is that of a summary, whose `value` is the sum.
+    """The value of one time series. For a summary, `value` is the sum and `count` the number of observations.
 
-    `labels` are the values of the family's labels, in their order.
+    `labels` are the values of the family's labels, in the same order.
     """
 
     labels: tuple[str, ...]
@@ -357,9 +360,9 @@ class Sample:
 
 @dataclass(slots=True)
 class Family:
-    """All samples of one metric. Each has all of the `labels`, empty by default.
+    """One metric with all its samples. Every sample has a value for each of `labels`, "" by default.
 
-    The name of a counter ends in `_total`. No two samples have the same labels: Prometheus would refuse them.
+    The name of a counter ends with `_total`. No two samples have the same labels: Prometheus would reject them.
     """
 
     name: str
@@ -387,7 +390,10 @@ KEPT_S = 600.0
 
 
 class LogTimes(Generic[Key]):
-    """The log ends over time, as readings found them. The caller chooses the key of a log."""
+    """Remembers log ends with the times when they were read, to compute how many seconds a position is behind.
+
+    The caller chooses the key of a log.
+    """
 
     def __init__(self) -> None:
         self._newest = float("-inf")

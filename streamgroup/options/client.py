@@ -46,7 +46,7 @@ SASL: tuple[Option, ...] = (
     used("sasl.oauthbearer.scope", "The scope to request from the token endpoint.", kinds.TEXT),
     used(
         "sasl.oauthbearer.header.urlencode",
-        "Whether the client percent-encodes its credentials for the token endpoint, as RFC 6749 says.",
+        "Whether the client percent-encodes its credentials for the token endpoint, as RFC 6749 requires.",
         kinds.BOOLEAN,
         default="false",
     ),
@@ -132,8 +132,8 @@ _CONNECTION: tuple[Option, ...] = (
     ),
     used(
         "client.id",
-        "Name of the client in the brokers' request logs and quotas, and in descriptions of a group. Set it to tell "
-        "queries apart there.",
+        "Name of the client in the brokers' request logs and quotas, and in descriptions of a group. Set it to "
+        "distinguish queries there.",
         kinds.TEXT,
         "client.client_id",
     ),
@@ -278,7 +278,7 @@ TLS: tuple[Option, ...] = (
     ),
     used(
         "ssl.keystore.certificate.chain",
-        "The client's certificate as PEM, followed by those of its authorities. Requires `kafka.ssl.keystore.key`.",
+        "The client's certificate as PEM, then its authorities' certificates. Requires `kafka.ssl.keystore.key`.",
         kinds.SECRET,
         "tls.keystore_certificate_chain",
     ),
@@ -308,19 +308,19 @@ CLIENT_REFUSED: tuple[Option, ...] = (
     ),
     refused(
         "security.providers",
-        "the providers are Java classes, which Python cannot run. TLS is that of OpenSSL",
+        "the providers are Java classes, which Python cannot run. TLS is implemented by OpenSSL",
     ),
     *SASL_REFUSED,
 )
 
-_OPENSSL = "TLS is that of OpenSSL, which has no such setting"
+_OPENSSL = "TLS is implemented by OpenSSL, which has no such setting"
 JAVA = "the property concerns the internals of the Java client"
 
 CLIENT_IGNORED: tuple[Option, ...] = (
     *ignored("client.dns.lookup", "every address of a host name is tried"),
     *ignored(
         "metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms",
-        "the client always asks the bootstrap servers when no known broker answers",
+        "the client always requests metadata from the bootstrap servers when no other broker answers",
     ),
     *ignored("reconnect.backoff.ms reconnect.backoff.max.ms", "the backoff of 'kafka.retry.backoff.ms' applies"),
     *ignored(

@@ -17,13 +17,13 @@ from streamgroup.options.zookeeper import ZOOKEEPER
 _INTRODUCTION = """\
 # Options
 
-This page is the reference of all options of `format("streamgroup")` in a read, for everybody who writes a query or a
-job file. Those of a write: [write-options.md](write-options.md). `make docs` writes both from `streamgroup/options/`.
+This page is the reference of all options of `format("streamgroup")` in a read, for authors of queries and
+job files. Options of a write: [write-options.md](write-options.md). `make docs` writes both.
 
 ## How options are read
 
-- Names, defaults and meanings are those of Spark's Kafka source and of Kafka's Java consumer. Options of streamgroup's
-  own begin with `group.`. Names may be written in any case.
+- Names, defaults and meanings are the same as in Spark's Kafka source and Kafka's Java consumer. Our own options
+  begin with `group.`. Names may be written in any case.
 - An invalid value or a misspelled option fails the query, with one error for all problems.
 - Any other unknown option has no effect, as in Spark's source, and the log warns of it. So has a property of Kafka
   without `kafka.`. `strict=true` makes them errors. An unknown name that begins with `group.` or `zookeeper.` is one.
@@ -41,12 +41,12 @@ job file. Those of a write: [write-options.md](write-options.md). `make docs` wr
 
 ## Group modes
 
-`group.mode` says how a stream uses its group. Its default may be `off` ([how](migrate-from-spark.md#choose-the-mode)).
+`group.mode` sets how a stream uses its group. Its default may be `off` ([how](migrate-from-spark.md#choose-the-mode)).
 
 - `member` reads the partitions that the group assigns to it, and commits as a member. After a restart it continues at
-  the group's committed offset, or at its checkpoint if that is known to be ahead.
-- `commit` reads all partitions and commits without joining. The group must have no members. After a restart it goes on
-  at its checkpoint; without one, or after a reset of the group's offsets, at the committed offset.
+  the group's committed offset, or at its checkpoint if that is ahead.
+- `commit` reads all partitions and commits without joining. The group must have no members. After a restart it
+  continues at its checkpoint; without one, or after a reset of the group's offsets, at the committed offset.
 - `off` reads all partitions and commits nothing. After a restart it continues at its checkpoint.
 
 ## Starts and ends
@@ -80,7 +80,7 @@ upper or lower case together with `(?i)`. A search in one name that takes 0.25 s
 _INTRODUCTION_TO_WRITES = """\
 # Options of a write
 
-For everybody who writes into Kafka with `format("streamgroup")`: the columns that a write takes, and the reference of
+For users who write into Kafka with `format("streamgroup")`: the columns that a write takes, and the reference of
 its options. `make docs` writes this page from the tables in `streamgroup/options/`; change those.
 
 ## Columns
@@ -101,7 +101,7 @@ its options. `make docs` writes this page from the tables in `streamgroup/option
 
 ## How options are read
 
-- Names, defaults and meanings are those of Spark's Kafka sink and of Kafka's Java producer.
+- Names, defaults and meanings are the same as in Spark's Kafka sink and Kafka's Java producer.
 - Names may be written in any case. A misspelled option or an invalid value fails the query. One error names all
   problems.
 - Any other unknown option has no effect, as in Spark's sink, and the log warns of it. So has a property of Kafka
@@ -130,7 +130,7 @@ its options. `make docs` writes this page from the tables in `streamgroup/option
 ## Idempotence
 
 - `kafka.enable.idempotence` is on by default. If `kafka.acks` is not `all`, or `kafka.retries` is 0, it is off, and the
-  log says so. If it is set to `true`, the same settings fail the query.
+  client logs that. If it is set to `true`, the same settings fail the query.
 - Brokers before 0.11 do not have it. By default a task writes to them without it; with `true` the task fails.
 - More than 5 requests in flight fail the query unless `kafka.enable.idempotence` is `false`.
 - It covers the retries of one task. A task that Spark runs again repeats what it had written: at least once.

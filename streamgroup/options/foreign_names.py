@@ -53,7 +53,7 @@ _REFUSED_OF_PRODUCERS = {
     "serializer.class key.serializer.class": BYTES_ALREADY,
     "compressed.topics": (
         "all topics of one query have the compression of 'kafka.compression.type'. Write topics with another "
-        "compression in a query of their own"
+        "compression in a separate query"
     ),
     "queue.size queue.buffering.max.messages": (
         "streamgroup limits the bytes that wait, not the messages. Set 'kafka.buffer.memory'"

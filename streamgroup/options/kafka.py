@@ -65,7 +65,7 @@ _FETCH = (
 _GROUP = (
     used(
         "group.id",
-        "Name of the consumer group. `group.mode` says how the stream uses it.",
+        "Name of the consumer group. `group.mode` sets how the stream uses it.",
         kinds.TEXT,
         "group.group_id",
         default="none",

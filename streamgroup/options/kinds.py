@@ -34,7 +34,7 @@ _Cell = TypeVar("_Cell")
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """A kind of value: its name in the docs and its parser, which raises ValueError for an invalid value.
+    """A kind of option value: its name in the docs, and its parser, which raises ValueError for an invalid value.
 
     Options are text; the keys of a job file are TOML values.
     """

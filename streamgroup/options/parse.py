@@ -152,7 +152,7 @@ class _Reading(OptionsReader):
         given = [name for name in _SUBSCRIPTIONS if name in self.given]
         if len(given) != 1:
             how = f"{' and '.join(given)} are set" if given else "none is set"
-            self.problems.append(f"cannot tell what to read: {how}. Set exactly one of {', '.join(_SUBSCRIPTIONS)}")
+            self.problems.append(f"unclear what to read: {how}. Set exactly one of {', '.join(_SUBSCRIPTIONS)}")
             return Subscription()
         return Subscription(
             topics=self.values.get("subscribe", ()),

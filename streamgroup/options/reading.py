@@ -23,11 +23,11 @@ _OWN = ("group.", "zookeeper.")
 
 
 class OptionsReader(SettingsReader[Option]):
-    """The options of one read or write while they are parsed.
+    """Parses the options of one read or write by a table, and collects all problems.
 
     `options` is the table by names in lower case. `hints` has the cause and the next step for unknown names whose most
-    similar name would mislead; a key that ends with `*` is for all names that begin so. `strict` is the default of the
-    option `strict`: whether every unknown option is a problem. A misspelled option is always a problem.
+    similar name would mislead; a key that ends with `*` applies to all names with that beginning. `strict` is the
+    default of the option `strict`: whether every unknown option is a problem. A misspelled option is always a problem.
     """
 
     def __init__(self, options: Mapping[str, Option], scope: Scope, hints: Mapping[str, str], *, strict: bool) -> None:

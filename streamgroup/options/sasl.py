@@ -189,7 +189,7 @@ def sasl_options(settings: Mapping[str, str], prefix: str, token_provider: str =
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Source:
-    """The source of the values: the options of the login module, and the other settings."""
+    """Looks up values: in the options of the login module, and in the other settings."""
 
     settings: Mapping[str, str]
     prefix: str
@@ -291,7 +291,7 @@ def _from_endpoint(source: _Source, url: str) -> OAuthOptions:
     if tls:
         raise source.invalid(
             f"the login module's {', '.join(tls)} cannot be used for the token endpoint",
-            "Leave them out: the client trusts the authorities of the system and those of kafka.ssl.truststore.*",
+            "Leave them out: the client trusts the system's authorities and kafka.ssl.truststore.*",
         )
     # Since Kafka 4.1 these options take precedence over those of the login module.
     credentials = "sasl.oauthbearer.client.credentials.client"
@@ -344,7 +344,7 @@ def _kerberos(source: _Source) -> SaslOptions:
     use_keytab, use_cache = source.switch("useKeyTab"), source.switch("useTicketCache")
     if not (use_keytab or use_cache):
         raise source.invalid(
-            "the login module uses neither a keytab nor a ticket cache, and the client cannot ask for a password",
+            "the login module uses neither a keytab nor a ticket cache, and the client cannot prompt for a password",
             'Write useKeyTab=true keyTab="/path" principal="...", or useTicketCache=true',
         )
     for path, used, name, switch in (
@@ -425,7 +425,10 @@ def parse_jaas(text: str) -> LoginModule:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A word or quoted text, or one of the signs `=` and `;`. `text` is None for a sign and an unexpected character."""
+    """A token of a JAAS text: a word, a quoted text, or one of the signs `=` and `;`.
+
+    `text` is None for a sign and an unexpected character.
+    """
 
     text: str | None
     sign: str = ""

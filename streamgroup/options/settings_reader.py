@@ -18,7 +18,7 @@ from streamgroup.options.rows import PREFIX
 
 
 class Row(Protocol):
-    """The part of a row that the reader needs."""
+    """The attributes of a table row that `SettingsReader` needs."""
 
     @property
     def name(self) -> str:

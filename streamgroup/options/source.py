@@ -30,7 +30,7 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "subscribePattern",
-        "Regular expression in Java's syntax. The query reads each topic whose name has a match anywhere: `orders` "
+        "Regular expression in Java's syntax. The query reads each topic with a match anywhere in its name: `orders` "
         "finds `my-orders`, too, and `^orders$` does not. Internal topics never match. A stream "
         "finds new topics within 5 s (later above some 6,000 partitions), or within `kafka.metadata.max.age.ms` if "
         "that is less.",
@@ -120,8 +120,8 @@ SOURCE: tuple[Option, ...] = (
     ),
     Option(
         "includeDamagedBatches",
-        "Adds the column `damage`. A damaged record batch becomes a row whose `value` has the batch's bytes, and whose "
-        "`damage` has the reason. A record whose timestamp is in nanoseconds has a reason too, with its own fields. "
+        "Adds the column `damage`. A damaged record batch becomes a row: `value` has the batch's bytes, and "
+        "`damage` has the reason. A record with a timestamp in nanoseconds has a reason too, with its own fields. "
         "`damage` is null for all other records. By default a damaged batch fails the query. Set it only where the "
         "query treats both kinds of rows. For Kafka 0.8 and later.",
         kinds.BOOLEAN,
@@ -140,8 +140,8 @@ SOURCE: tuple[Option, ...] = (
         "maxBytesPerTrigger",
         "The most bytes in one batch, as stored in the logs: compressed. The driver estimates the bytes of "
         "an offset from samples of the logs; of `maxOffsetsPerTrigger` and this option the smaller limit holds. Each "
-        "partition takes one offset at least, however large its record is. Set it where the records' sizes vary, so "
-        "that the offsets of a batch do not tell how long it takes.",
+        "partition takes one offset at least, however large its record is. Set it if the records' sizes vary so "
+        "much that a limit of offsets does not limit a batch's duration.",
         kinds.POSITIVE_LONG,
         "limits.max_bytes_per_trigger",
         scope=Scope.STREAM,
@@ -302,7 +302,7 @@ SOURCE: tuple[Option, ...] = (
 )
 
 _NO_PATH = "load('…') has a path, and Kafka has none. Call load() and name the topics with 'subscribe'"
-_FIXED = "the columns are always those of Kafka's records. Parse the column 'value' in the query"
+_FIXED = "the columns are always the fields of Kafka's records. Parse the column 'value' in the query"
 _OF_WRITES = "the option is for writes"
 
 HINTS: dict[str, str] = {

@@ -22,7 +22,7 @@ SASL_SSL = "SASL_SSL"
 
 @dataclass(frozen=True, slots=True)
 class TlsServers:
-    """The servers that TLS options are for, as messages name them."""
+    """How messages name the servers that TLS options are for, and the options themselves."""
 
     prefix: str
     """The beginning of the options' names."""

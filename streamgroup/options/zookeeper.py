@@ -36,11 +36,11 @@ _DOCS = {
         "format is refused, with the command to convert."
     ),
     "keystore.location": (
-        "Path of the file with the client's private key and certificate chain, on the driver. ZooKeeper knows a client "
-        "by the certificate's subject."
+        "Path of the file with the client's private key and certificate chain, on the driver. ZooKeeper identifies "
+        "a client by the certificate's subject."
     ),
     "keystore.certificate.chain": (
-        "The client's certificate as PEM, then those of its authorities. Requires `zookeeper.ssl.keystore.key`."
+        "The client's certificate as PEM, then its authorities' certificates. Requires `zookeeper.ssl.keystore.key`."
     ),
 }
 """The descriptions of TLS options that differ from those for brokers, by the name without the prefix."""
@@ -111,7 +111,7 @@ ZOOKEEPER: tuple[Option, ...] = (
     Option(
         "zookeeper.set.acl",
         "Whether only the user, or the client certificate's subject, may write the nodes that a member creates. "
-        "Everybody may read them. If `true`, all consumers of the group need the same identity.",
+        "All users may read them. If `true`, all consumers of the group need the same identity.",
         kinds.BOOLEAN,
         "zookeeper.creator_only",
     ),
@@ -126,7 +126,7 @@ ZOOKEEPER: tuple[Option, ...] = (
     Option(
         "zookeeper.clientCnxnSocket",
         scope=Scope.NONE,
-        why="it names a Java class. 'zookeeper.ssl.client.enable' alone says whether connections use TLS",
+        why="it names a Java class. 'zookeeper.ssl.client.enable' alone sets whether connections use TLS",
     ),
     *(
         Option(

@@ -1,1 +1,1 @@
-"""The data source and its readers, the listener, drains: the only room besides `jobs` that imports pyspark."""
+"""The data source, its readers and writers, the listener and drains. Only this package and `jobs` import pyspark."""

@@ -1,4 +1,4 @@
-"""The ways from a user's process to the coordinators of its queries: on this machine, or through Spark Connect."""
+"""Connects a user's process to the coordinators of its queries: on this machine, or through Spark Connect."""
 
 from __future__ import annotations
 
@@ -28,29 +28,32 @@ CONNECT = "pyspark.sql.connect"
 
 
 class CoordinatorChannel(Protocol):
-    """Reaches the coordinators of one driver. Several threads may use it."""
+    """Sends requests to the coordinator processes of one driver. Several threads may use it."""
 
     def statuses(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the status of each coordinator that answers, by run."""
+        """Return the status of each coordinator that responds, by run id."""
 
     def drain(self, runs: Sequence[str], timeout: float, meanwhile: Callable[[], None]) -> list[dict[str, Any]]:
-        """Drain the coordinators `runs` at once; return their answers, in that order. Waits call `meanwhile`."""
+        """Drain the coordinators `runs` at the same time; return their responses in that order.
+
+        Waits call `meanwhile`.
+        """
 
     def notify(self, documents: Sequence[Value], batch: int, query: Mapping[str, Any]) -> None:
-        """Report that the batch with these end documents has sunk. Never raises."""
+        """Report to the coordinators that the batch with these end documents is completed. Never raises."""
 
     def groups_joined(self, documents: Sequence[Value]) -> list[str]:
-        """Return the groups of these documents' coordinators that are members."""
+        """Return the groups in which the coordinators of these documents are members."""
 
     def announce_listener(self) -> None:
-        """Announce to the coordinators that a listener reports their sunk batches. Raises OSError."""
+        """Announce to the coordinators that a listener reports completed batches. Raises OSError."""
 
     def record_failure(self, failure: QueryFailure) -> None:
-        """Keep the error that has ended a query for the live page, if that can read it. Raises OSError."""
+        """Store the error that has ended a query for the live page, if the page can read it. Raises OSError."""
 
 
 class LocalCoordinatorChannel:
-    """The channel in the driver's own process."""
+    """Sends requests to the coordinator processes of the driver that this process runs in."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -82,7 +85,10 @@ def is_remote(of: Any) -> bool:
 
 
 def channel_of(query: Any, what: str) -> CoordinatorChannel:
-    """Return the channel to the coordinators of `query`. Raises ConfigError, which names `what`, without a driver."""
+    """Return the channel to the coordinators of `query`.
+
+    Raises ConfigError, which names the caller `what`, if this process has no driver.
+    """
     if is_remote(query):
         from streamgroup.spark.connect import ConnectChannel  # noqa: PLC0415  (only for clients of Spark Connect)
 
@@ -91,11 +97,11 @@ def channel_of(query: Any, what: str) -> CoordinatorChannel:
 
 
 REQUEST_TIMEOUT_S = 5.0
-"""How many seconds the notifier waits for the answer of a coordinator process."""
+"""Timeout in seconds for the response of a coordinator process."""
 
 
 class SunkNotifier:
-    """Notifies the coordinator processes of one driver of sunk batches. Several threads may use it."""
+    """Reports completed batches to the coordinator processes of one driver. Several threads may use it."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -105,7 +111,10 @@ class SunkNotifier:
         self._by_lineage: dict[str, str] = {}
 
     def notify(self, documents: Iterable[Value], batch: int, query: Mapping[str, Any]) -> None:
-        """Report that the batch with these end documents has sunk. Never raises; logs a failure once for each run."""
+        """Report that the batch with these end documents is completed.
+
+        Never raises; logs a failure once for each run.
+        """
         for value in documents:
             run = self._run_of(value)
             if run is None:  # the query has ended
@@ -117,10 +126,10 @@ class SunkNotifier:
             except StreamGroupError as error:
                 self._warn_once(run, error)
             else:
-                log.debug("reported batch %d (document %s) as sunk: %s", batch, value.get("sequence"), answer)
+                log.debug("reported batch %d (document %s) as completed: %s", batch, value.get("sequence"), answer)
 
     def groups_joined(self, documents: Iterable[Value]) -> list[str]:
-        """Return the groups of these documents' coordinators that are members, whose partitions may move."""
+        """Return the groups in which the coordinators of these documents are members, so that partitions may move."""
         runs = {run for value in documents if (run := self._run_of(value)) is not None}
         statuses = channel.statuses(self._pid)
         members = (
@@ -129,15 +138,15 @@ class SunkNotifier:
         return sorted({status["group"] for status in members})
 
     def log_ends(self, value: Value) -> Mapping[str, Any]:
-        """Return the ends of the logs that the coordinator of this document holds, listed now.
+        """List and return the log end offsets of the partitions that the coordinator of this document owns.
 
-        They have the format of Spark's Kafka connector. Empty if the coordinator has ended or does not answer.
+        They have the format of Spark's Kafka connector. Empty if the coordinator has ended or does not respond.
         """
         run = self._run_of(value)
         try:
             answer = {} if run is None else channel.ask(self._pid, run, "log_ends", answer_timeout=REQUEST_TIMEOUT_S)
         except StreamGroupError as error:
-            log.debug("cannot get the ends of the logs: %s", error)
+            log.debug("cannot get the log end offsets: %s", error)
             return {}
         ends: Mapping[str, Any] = answer.get("ends", {})
         return ends
@@ -166,8 +175,8 @@ class SunkNotifier:
             self._failed = self._failed.intersection(runs) | {run}
         if first and run in runs:
             log.warning(
-                "cannot report a sunk batch to the coordinator process of run %s, which commits it with the next "
-                "trigger instead: %s",
+                "cannot report a completed batch to the coordinator process of run %s, which commits it only at the "
+                "next trigger: %s",
                 run,
                 error,
             )
@@ -177,13 +186,13 @@ def ranges(group: str | None = None, member: str | None = None) -> tuple[OffsetR
     """Return the offsets `[start, until)` of every partition in the batch in flight, for sinks that store them.
 
     Call it inside a `foreachBatch` function, in the thread in which Spark calls that function. The ranges of a replay
-    leave out offsets that the group has committed since the batch was planned. The result is empty for a batch in which
-    the source reads nothing: the first batch of a query without new records, or one that Spark runs for state or for
-    another source. `group` chooses among the sources of the query; `member` (`group.member`) chooses among several
-    sources in one group.
+    do not include offsets that the group has committed since the batch was planned. The result is empty for a batch in
+    which the source reads nothing: the first batch of a query without new records, or one that Spark runs for state or
+    for another source. If the query has several sources, `group` selects one by its group. If several sources are in
+    one group, `member` selects one by its option `group.member`.
 
-    Raises ConfigError outside a `foreachBatch` function, for an ambiguous choice, and through Spark Connect. Raises
-    TransportError if the coordinator does not answer.
+    Raises ConfigError outside a `foreachBatch` function, if several sources match, and through Spark Connect. Raises
+    TransportError if the coordinator does not respond.
     """
     context = driver_context("ranges")
     query_id = query_id_of_thread(context)
@@ -205,7 +214,7 @@ def ranges(group: str | None = None, member: str | None = None) -> tuple[OffsetR
 
 
 def _batches(pid: int, query_id: str, documents: list[Value] | None) -> list[Mapping[str, Any]]:
-    """Return what the query's coordinators report of their part of the batch; `ranges` is None if they read nothing.
+    """Return what each coordinator of the query reports about the batch; `ranges` is None if it reads nothing.
 
     The documents identify the coordinators. Without documents the listener does, from the query's first progress on.
     """
@@ -215,7 +224,7 @@ def _batches(pid: int, query_id: str, documents: list[Value] | None) -> list[Map
         if not runs:
             raise ConfigError(
                 f"cannot determine the ranges of query {query_id}: this version of Spark does not show its "
-                "coordinators. Call streamgroup.listen(spark) once in the application: they are known from the second "
+                "coordinators. Call streamgroup.listen(spark) once in the application: it finds them from the second "
                 "batch on"
             )
     else:
@@ -242,9 +251,9 @@ def _unclear(
     asked += "" if member is None else f" as member {member!r}"
     if not found:
         return (
-            f"cannot determine the ranges of query {query_id}: no coordinator process has a part of this batch. Its "
-            "sources are of another format, or its control channel could not be opened: look for a warning in the "
-            "driver's log"
+            f"cannot determine the ranges of query {query_id}: no coordinator process reads a part of this batch. "
+            f"Either its sources have another format, or a control channel could not be opened: check the driver's "
+            f"log for a warning"
         )
     named = (f"group {b['group']!r}" + (f" as {b['name']!r}" if b["name"] else "") for b in reading or found)
     names = ", ".join(sorted(named))

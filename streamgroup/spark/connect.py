@@ -1,7 +1,7 @@
-"""The channel of a client of Spark Connect: its requests are batch reads, which the server plans in its driver.
+"""The channel of a Spark Connect client: it sends requests to coordinators as batch reads that the server plans.
 
 Spark plans a read of a Python source in a process next to the driver's JVM, on the server and as its user. Only such a
-process reaches the control channels of the coordinators.
+process can reach the control channels of the coordinators.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ log = logging.getLogger("streamgroup")
 
 
 class ConnectChannel:
-    """Reaches the coordinators of the server's driver. Several threads may use it."""
+    """Sends requests to the coordinators of a Spark Connect server. Several threads may use it."""
 
     def __init__(self, session: SparkSession) -> None:
-        """Register the source of the requests with the session. Raises TransportError if the server refuses."""
+        """Register the data source that carries out requests. Raises TransportError if the server refuses."""
         self._session = session
         self._lock = threading.Lock()
         self._newest: dict[str, int] = {}
@@ -46,12 +46,15 @@ class ConnectChannel:
             raise _unreachable(error) from error
 
     def statuses(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the status of each coordinator that answers, by run. Raises TransportError."""
+        """Return the status of each coordinator that responds, by run id. Raises TransportError."""
         statuses: dict[str, dict[str, Any]] = self._request({"request": "statuses"})
         return statuses
 
     def drain(self, runs: Sequence[str], timeout: float, meanwhile: Callable[[], None]) -> list[dict[str, Any]]:
-        """Drain the coordinators `runs` at once; return their answers, in that order. Raises TransportError."""
+        """Drain the coordinators `runs` at the same time; return their responses in that order.
+
+        Raises TransportError.
+        """
         request = {"request": "drain", "runs": list(runs), "timeout": timeout}
         with ThreadPoolExecutor(1, "streamgroup-drain") as thread:
             answer = thread.submit(self._request, request)
@@ -61,7 +64,7 @@ class ConnectChannel:
         return answers
 
     def notify(self, documents: Sequence[Value], batch: int, query: Mapping[str, Any]) -> None:
-        """Report that the batch with these end documents has sunk, unless a later one has sunk too. Never raises.
+        """Report that the batch with these end documents is completed, unless a later one is. Never raises.
 
         A report takes a Spark job, and a report of an earlier batch has no effect.
         """
@@ -74,11 +77,13 @@ class ConnectChannel:
                 self._request({"request": "sunk", "documents": list(documents), "batch": batch, "query": dict(query)})
             except StreamGroupError as error:
                 if not self._has_failed:
-                    log.warning("cannot report a sunk batch, which is committed with the next trigger: %s", error)
+                    log.warning(
+                        "cannot report a completed batch, which is committed only at the next trigger: %s", error
+                    )
                 self._has_failed = True
 
     def groups_joined(self, documents: Sequence[Value]) -> list[str]:
-        """Return the groups of these documents' coordinators that are members. Raises TransportError."""
+        """Return the groups in which the coordinators of these documents are members. Raises TransportError."""
         groups: list[str] = self._request({"request": "groups", "documents": list(documents)})
         return groups
 
@@ -111,7 +116,7 @@ REQUEST = "request"
 
 
 class ControlDataSource(DataSource):
-    """A source of one row, the answer of the coordinators to the request in its option."""
+    """The data source that carries out a request to coordinators. Its one row is the response."""
 
     @classmethod
     def name(cls) -> str:
@@ -125,7 +130,7 @@ class ControlDataSource(DataSource):
 
 
 class ControlAnswer(InputPartition):
-    """The answer, on its way to the task that returns it."""
+    """Carries the response from the driver to the task that returns it."""
 
     def __init__(self, text: str) -> None:
         super().__init__(None)
@@ -133,13 +138,13 @@ class ControlAnswer(InputPartition):
 
 
 class ControlReader(DataSourceReader):
-    """Carries out a request while Spark plans the read."""
+    """Sends a request to coordinators while Spark plans the read."""
 
     def __init__(self, request: str) -> None:
         self._request = request
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Carry out the request. Raises ConfigError if it is invalid, or outside of a driver."""
+        """Send the request. Raises ConfigError if it is invalid, or outside of a driver."""
         jvm = find_jvm()
         if jvm is None:
             raise ConfigError(
@@ -160,7 +165,7 @@ class ControlReader(DataSourceReader):
 
 
 def carry_out(jvm: int, request: Mapping[str, Any]) -> Any:
-    """Return the answer of the coordinators of the driver `jvm` to a request. Raises ConfigError for an unknown one."""
+    """Return the response of the coordinators of the driver `jvm` to a request. Raises ConfigError if it is unknown."""
     match request:
         case {"request": "statuses"}:
             return channel.statuses(jvm)
@@ -170,4 +175,6 @@ def carry_out(jvm: int, request: Mapping[str, Any]) -> Any:
             return SunkNotifier(jvm).notify(documents, batch, query)
         case {"request": "groups", "documents": list(documents)}:
             return SunkNotifier(jvm).groups_joined(documents)
-    raise ConfigError(f"not a request to the coordinators: {request.get('request')!r}. Read with format('streamgroup')")
+    raise ConfigError(
+        f"unknown request to the coordinators: {request.get('request')!r}. Read with format('streamgroup')"
+    )

@@ -1,4 +1,4 @@
-"""`streamgroup.dead_letters()`: set aside records that a parser cannot read, and continue with the others."""
+"""`streamgroup.dead_letters()`: writes records that a parser cannot read elsewhere, and continues with the others."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from streamgroup.spark.schema_registry import RegisteredSchema, SchemaRegistryCl
 log = logging.getLogger("streamgroup")
 
 Write = Callable[[DataFrame, int], None]
-"""Writes the rows of a batch, whose number is the second argument."""
+"""Writes the rows of a batch. The second argument is the batch's number."""
 MOST_IDS = 1000
-"""The most schema ids that the driver asks the registry for in one batch."""
+"""Maximum number of schema ids that the driver requests from the registry in one batch."""
 IS_READ = f"{ERROR} IS NULL"
 IS_DEAD = f"{ERROR} IS NOT NULL"
 
@@ -45,18 +45,20 @@ def dead_letters(
 ) -> DeadLetters:
     """Return a function for `foreachBatch` that parses the values of a batch and sets unreadable records aside.
 
-    `write` gets the batch with the column `parsed` and without the dead letters, and its number. The function writes
-    the dead letters first: to a `topic`, with `options` of `format("streamgroup")`, or as Parquet files below `path`.
-    Above `max_records`, or above `max_share` of the batch, it raises DeadLetterError and writes nothing. Without topic
-    and path it does so for any dead letter.
+    `write(rows, batch_id)` gets the parsed rows, with the column `parsed` and without the dead letters. Before that,
+    the function writes the dead letters: to a `topic`, with `options` of `format("streamgroup")`, or as Parquet files
+    below `path`. Above `max_records`, or above `max_share` of the batch, it raises DeadLetterError and writes nothing.
+    Without topic and path it does so for any dead letter.
 
     Raises ConfigError for arguments that cannot work.
     """
     log_warnings_to_stderr()
     if topic is not None and path is not None:
-        raise ConfigError("topic and path of dead letters are both set. Keep one of them")
+        raise ConfigError("cannot write dead letters to both topic and path. Set only one of them")
     if options and topic is None:
-        raise ConfigError("options of dead letters are options of a write to Kafka, and no topic is set. Set topic")
+        raise ConfigError(
+            "cannot use options of dead letters without a topic: they are options of a write to Kafka. Set topic"
+        )
     limit = DeadLetterLimit(max_records, max_share)
     if topic is not None:
         parse_sink({**(options or {}), "topic": topic})
@@ -64,12 +66,15 @@ def dead_letters(
     if path is not None:
         return DeadLetters(parser, write, PathTarget(path), limit)
     if limit != DeadLetterLimit():
-        raise ConfigError("a limit of dead letters is set, but no topic or path for them. Set one of them")
+        raise ConfigError("cannot limit dead letters without a topic or path for them. Set one of them")
     return DeadLetters(parser, write, None, NO_DEAD_LETTERS)
 
 
 class DeadLetters:
-    """A function for `foreachBatch`. `error` is the last StreamGroupError that it has raised."""
+    """The function for `foreachBatch` that `dead_letters` returns.
+
+    `error` is the last StreamGroupError that it has raised.
+    """
 
     def __init__(self, parser: Parser, write: Write, target: LetterTarget | None, limit: DeadLetterLimit) -> None:
         self.parser = parser
@@ -127,7 +132,7 @@ class DeadLetters:
 
 
 def check_columns(frame: DataFrame) -> None:
-    """Raise ConfigError for rows that lack a column of a record."""
+    """Raise ConfigError if the rows lack a column of a record."""
     if missing := [name for name in RECORD if name not in frame.columns]:
         raise ConfigError(
             f"cannot set dead letters aside: the rows lack {', '.join(missing)}. Use the rows of format('streamgroup') "
@@ -190,7 +195,7 @@ HEADER = "dead_letter."
 
 
 class LetterTarget(Protocol):
-    """Takes the dead letters of one batch."""
+    """Writes the dead letters of one batch."""
 
     def write(self, dead: DataFrame, query_id: str, batch_id: int) -> None:
         """Write the rows, which have the columns of a record and `error`."""
@@ -200,7 +205,7 @@ class LetterTarget(Protocol):
 
 
 class PathTarget:
-    """Parquet files. Each batch of a query has a directory, which its replay overwrites."""
+    """Writes dead letters as Parquet files. Each batch of a query has a directory, which its replay overwrites."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -215,7 +220,10 @@ class PathTarget:
 
 
 class TopicTarget:
-    """A topic. A dead letter has the key, value and headers of its record, and more headers for its place and error."""
+    """Writes dead letters to a topic.
+
+    A dead letter has the key, value and headers of its record, and more headers for the record's place and error.
+    """
 
     def __init__(self, topic: str, options: Mapping[str, str]) -> None:
         self._topic = topic
@@ -256,16 +264,16 @@ _KINDS = {AVRO: ("AVRO", avro.is_schema), PROTOBUF: ("PROTOBUF", protobuf.is_pro
 
 
 class SchemaLookup(Protocol):
-    """Looks schemas up by their ids: a client of a schema registry."""
+    """Looks up schemas by their ids, for example in a schema registry."""
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, RegisteredSchema]:
         """Return the schemas that the registry has, by id."""
 
 
 class WriterSchemas:
-    """The schemas of a parser's format that the driver has fetched, by id.
+    """Caches the schemas that the driver has fetched for a parser, by id.
 
-    It keeps them while the query runs, because the schema of an id never changes.
+    They are kept while the query runs, because the schema of an id never changes.
     """
 
     def __init__(self, registry: SchemaLookup, parser_format: str) -> None:
@@ -298,7 +306,7 @@ class WriterSchemas:
 
 
 class DeadLetterCounts:
-    """Dead letters by the id of their query. A batch that runs again counts again."""
+    """Counts dead letters by the id of their query. A batch that runs again counts again."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamgroup")
 
 FIRST_DOCUMENT_S = 10.0
-"""How many seconds a drain waits for the first document of a query."""
+"""Seconds that a drain waits for the first offset document of a query."""
 POLL_S = 0.05
 
 
@@ -69,7 +69,7 @@ def drain(query: StreamingQuery, timeout: float = 60.0) -> DrainResult:
         # No batch was planned at the last check. The drain did not wait for one planned between the check and the stop.
         if was_active and offsets_of(query) is not None and not documents_of(query):
             return DrainResult(True, ())
-        reason = "no coordinator of it answers, or it has just planned its first batch"
+        reason = "none of its coordinators responds, or it has just planned its first batch"
         return _not_drained(query, (), reason if was_active else "it had ended before")
     groups = tuple(sorted(answer["group"] for answer in answers.values() if "group" in answer))
     unclean = [answer.get("why", "") for answer in answers.values() if not answer["drained"]]
@@ -82,7 +82,7 @@ def _not_drained(query: StreamingQuery, groups: tuple[str, ...], reason: str) ->
 
 
 class _ProgressWatch:
-    """Notifies the coordinators of the last batch that Spark reports while a drain waits, as a listener would."""
+    """Reports the last batch in Spark's progress to the coordinators while a drain waits, as a listener would."""
 
     def __init__(self, query: StreamingQuery, channel: CoordinatorChannel) -> None:
         self._query = query
@@ -124,6 +124,6 @@ def _runs_of(query: StreamingQuery, channel: CoordinatorChannel, deadline: float
     if documents:
         return []
     raise ConfigError(
-        f"cannot drain query {query.name or query.id}: no source of it is a streamgroup member that has planned a "
-        "batch. Stop it with query.stop()"
+        f"cannot drain query {query.name or query.id}: none of its sources is a streamgroup member that has planned "
+        f"a batch. Stop it with query.stop()"
     )

@@ -1,4 +1,4 @@
-"""`streamgroup.listen(spark)`: commit a batch when it has sunk, not when Spark requests the next one (R15)."""
+"""`streamgroup.listen(spark)`: commits a batch when it is completed, not when Spark requests the next one (R15)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _STATEFUL = (
 
 
 class GroupListener(StreamingQueryListener):
-    """Notifies the coordinators of this driver of sunk batches. It never blocks or fails Spark's listener bus."""
+    """Reports completed batches to the coordinators of this driver. It never blocks or fails Spark's listener bus."""
 
     def __init__(self, channel: CoordinatorChannel) -> None:
         self._channel = channel
@@ -60,7 +60,7 @@ class GroupListener(StreamingQueryListener):
             self._channel.announce_listener()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Notify the coordinators, in a thread of its own, of a batch that Spark has written to its commit log."""
+        """Report a batch that Spark has written to its commit log to the coordinators, in a separate thread."""
         try:
             progress = event.progress
             documents = list(documents_in(progress.sources, "endOffset"))
@@ -68,15 +68,16 @@ class GroupListener(StreamingQueryListener):
                 self._on_progress(progress, documents)
         except Exception:
             log.warning(
-                "cannot read the progress of a query: the coordinator process commits its batch with the next trigger",
+                "cannot read the progress of a query: the coordinator process commits the batch only at the next "
+                "trigger",
                 exc_info=True,
             )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Do nothing: no batch has sunk."""
+        """Do nothing: no batch is completed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Keep the query's error for the live page, and forget the query. Its coordinator leaves the group itself."""
+        """Store the query's error for the live page, and forget the query. Its coordinator leaves the group itself."""
         query = str(getattr(event, "id", ""))
         self._stateful.discard(query)  # so that the log warns again if it restarts with state
         name, groups = self._names.pop(query, query), self._groups.pop(query, None)
@@ -90,7 +91,7 @@ class GroupListener(StreamingQueryListener):
         try:
             self._channel.record_failure(QueryFailure(time.time(), name, groups or (), error, message_of(text)))
         except Exception as failed:  # nothing may fail Spark's bus
-            log.warning("cannot keep the error of query %s for the live page: %s", name, failed)
+            log.warning("cannot store the error of query %s for the live page: %s", name, failed)
 
     def _on_progress(self, progress: StreamingQueryProgress, documents: list[Value]) -> None:
         query = {"id": str(progress.id), "name": progress.name or "", **_figures(progress)}
@@ -114,9 +115,9 @@ class GroupListener(StreamingQueryListener):
 
 
 def _figures(progress: StreamingQueryProgress) -> dict[str, Any]:
-    """Return the figures of a batch as `batch`, which the status of its coordinators then has (docs/log-events.md).
+    """Return the metrics of a batch as `batch`, which becomes part of its coordinators' status (docs/log-events.md).
 
-    Returns an empty dict if this version of Spark lacks a figure: the commit must not depend on figures.
+    Returns an empty dict if this version of Spark lacks one: the commit must not depend on metrics.
     """
     try:
         figures = {
@@ -126,7 +127,7 @@ def _figures(progress: StreamingQueryProgress) -> dict[str, Any]:
             "durations_ms": dict(progress.durationMs),
         }
     except (AttributeError, TypeError):
-        log.debug("cannot read the figures of a batch", exc_info=True)
+        log.debug("cannot read the metrics of a batch from StreamingQueryProgress", exc_info=True)
         return {}
     return {"batch": figures}
 
@@ -137,14 +138,17 @@ def _durations(progress: StreamingQueryProgress) -> dict[str, int]:
 
 
 def lines_of(progress: StreamingQueryProgress) -> Iterator[str]:
-    """Yield the log line of a sunk batch for each streamgroup source of it. The keys are in docs/log-events.md."""
+    """Yield the log line of a completed batch for each of its streamgroup sources.
+
+    The keys are in docs/log-events.md.
+    """
     who = progress.name or str(progress.id)
     for source in progress.sources:
         end = document(source.endOffset)
         if end is None:
             continue
         behind = offsets_behind(end, source.latestOffset)
-        words = f"query {who}: batch {progress.batchId} has sunk, {counted(source.numInputRows, 'row')}"
+        words = f"query {who}: batch {progress.batchId} is complete, {counted(source.numInputRows, 'row')}"
         if behind:
             words += f", at most {counted(max(behind), 'offset')} behind"
         yield render(
@@ -169,12 +173,12 @@ _lock = threading.Lock()
 def listen(spark: SparkSession) -> GroupListener:
     """Commit every batch of this session's queries as soon as it is written. Return the session's only listener.
 
-    Without it the coordinator learns that a batch is written when Spark requests the next one. With a trigger of
-    minutes that is minutes later, and after Trigger.Once it never happens. Call it once, before or after the queries
-    start.
+    Without a listener, a coordinator learns that a batch is written only when Spark requests the next one. With a
+    trigger of minutes that is minutes later, and after Trigger.Once it never happens. Call `listen` once, before or
+    after the queries start.
 
-    Through Spark Connect the listener runs in the client and reports by a small job for each batch, so it helps
-    with long triggers only. The server needs streamgroup too. Raises TransportError if the server lacks it.
+    Through Spark Connect the listener runs in the client and reports each batch by a small job, so it helps only with
+    long triggers. The server needs streamgroup, too. Raises TransportError if the server does not have it.
     """
     log_warnings_to_stderr()
     if is_remote(spark):
@@ -207,13 +211,14 @@ def _listen_remotely(spark: Any) -> GroupListener:
 
 
 def _announce(pid: int) -> None:
-    """Write the listener's marker file. A coordinator that finds it waits at its end for a last report."""
+    """Write the listener's marker file. With it, a coordinator that stops waits for a last report."""
     try:
         control.announce_listener(pid)
     except OSError as error:
         log.warning(
-            "cannot announce the StreamingQueryListener to the coordinator processes: %s. One that ends before Spark's "
-            "next trigger may not commit its last batch, and the next start then repeats it. Make the directory of "
+            "cannot announce the StreamingQueryListener to the coordinator processes: %s. A coordinator that ends "
+            "before Spark's next trigger may not commit the last batch, and the next start then repeats that batch. "
+            "Make the directory of "
             "the control sockets writable",
             error,
         )

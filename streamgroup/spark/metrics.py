@@ -27,7 +27,7 @@ log = logging.getLogger("streamgroup")
 
 
 class MetricsServer:
-    """The endpoint `http://host:port/metrics` of one driver, in a thread of its own until `close`.
+    """Serves the metrics of one driver at `http://host:port/metrics`, in a separate thread until `close`.
 
     `close` calls `on_close`.
     """
@@ -51,7 +51,7 @@ class MetricsServer:
         log.info("metrics of this driver: http://%s/metrics", host_port(host, self.port))
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metrics of a scrape for Prometheus' client."""
+        """Yield the metrics for one scrape, as the Prometheus client requires."""
         return map(_as_prometheus, self._metrics.read())
 
     def close(self) -> None:
@@ -113,7 +113,8 @@ def metrics(
     for owner, server in list(_serving):
         if owner is context and server.is_open:
             raise StreamGroupError(
-                f"this driver serves metrics already, at port {server.port}. Close that server before you open another"
+                f"cannot serve metrics: this driver already serves them at port {server.port}. Close that server "
+                f"before you open another"
             )
         server.close()  # of an application that has ended
     counter = QueryCounter()
@@ -125,13 +126,16 @@ def metrics(
 
 
 STATUS_TIMEOUT_S = 1.0
-"""The most seconds that a reading waits for one coordinator."""
+"""Maximum seconds to wait for one coordinator when the metrics are collected."""
 READING_S = 5.0
-"""The most seconds that a reading waits for all coordinators. By default Prometheus' scrapes time out after 10 s."""
+"""Maximum seconds to wait for all coordinators. By default Prometheus' scrapes time out after 10 s."""
 
 
 class DriverMetrics:
-    """The metrics of all queries and coordinators of the driver whose JVM has the process id `pid`."""
+    """Collects the metrics of all queries and coordinators of one driver.
+
+    `pid` is the process id of the driver's JVM.
+    """
 
     def __init__(self, pid: int, counter: QueryCounter, cluster_name: str) -> None:
         self.counter = counter
@@ -141,7 +145,7 @@ class DriverMetrics:
         self._lock = threading.Lock()
 
     def read(self) -> list[Family]:
-        """Return all metrics as they are now. Waits READING_S at most."""
+        """Return all metrics with their current values. Waits at most READING_S."""
         now = time.monotonic()  # before the statuses: of two concurrent readings the later one has the newer ends
         statuses = channel.statuses(self._pid, STATUS_TIMEOUT_S, now + READING_S)
         with self._lock:  # scrapes may be concurrent

@@ -1,4 +1,4 @@
-"""`streamgroup.open_telemetry(spark)`: the metrics of this driver's queries as instruments of OpenTelemetry."""
+"""`streamgroup.open_telemetry(spark)`: exports the metrics of this driver's queries as OpenTelemetry instruments."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamgroup")
 
 SAME_READING_S = 1.0
-"""The instruments of one export use the same reading of the metrics, which is at most this old."""
+"""All instruments of one export use the same collected metrics, which are at most this old."""
 
 
 class OpenTelemetryMetrics:
-    """The instruments of one driver, until `close`.
+    """The OpenTelemetry instruments of one driver, until `close`.
 
-    An instrument has the name of its metric in docs/metrics.md, a counter without `_total`. A summary is two counters,
-    of its sum and its count.
+    An instrument has the name of its metric in docs/metrics.md, a counter without `_total`. A summary is exported as
+    two counters, one for the sum and one for the count.
     """
 
     def __init__(self, read: Callable[[], list[Family]], meter: Meter, on_close: Callable[[], None]) -> None:
@@ -108,7 +108,9 @@ def open_telemetry(
     log_warnings_to_stderr()
     context = driver_context("open_telemetry")
     if endpoint is not None and meter_provider is not None:
-        raise ConfigError("cannot use endpoint with meter_provider: the provider has exporters of its own. Keep one")
+        raise ConfigError(
+            "cannot use endpoint with meter_provider: the provider has its own exporters. Set only one of them"
+        )
     api = _api()
     own = None if endpoint is None else exporting_provider(endpoint, interval_s)
     counter = QueryCounter()

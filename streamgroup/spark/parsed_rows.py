@@ -37,12 +37,12 @@ LINE_NO_FIT = "the line does not fit the schema"
 
 
 def with_parsed(frame: DataFrame, parser: Parser, writers: Mapping[int, str] | None = None) -> DataFrame:
-    """Return `frame` with the columns `parsed` and `error`. An error is null for a record that was read.
+    """Return `frame` with the columns `parsed` and `error`; `error` is null for a record that was read.
 
-    `writers` are the schemas of a registry by id, if the parser has one. A row of a damaged batch has the reason of
-    its column `damage` as its error, and that column is left out.
+    `writers` are the schemas of a registry by id, if the parser has one. For a row of a damaged batch, the column
+    `damage` is removed and becomes the error.
 
-    Raises ConfigError for a schema that Spark cannot read, and for a frame that has one of the columns already.
+    Raises ConfigError for a schema that Spark cannot read, and for a frame that already has one of the columns.
     """
     if taken := sorted({PARSED, ERROR} & set(frame.columns)):
         raise ConfigError(f"cannot parse rows with a column {' and '.join(taken)}: rename it before")

@@ -1,4 +1,4 @@
-"""`streamgroup.progress(...)`: a query's progress with the metrics and descriptions of Spark's own Kafka source."""
+"""`streamgroup.progress(...)`: a query's progress with the metrics and descriptions that Spark's Kafka source has."""
 
 from __future__ import annotations
 
@@ -171,9 +171,9 @@ def behind_of(source: SourceProgress) -> list[int]:
 
 
 def describe(options: Mapping[str, str], end: Any = None) -> str:
-    """Return what a stream with these options reads. `end` is a document of its query, where one is known.
+    """Return the description of a stream with these options. `end` is an offset document of its query, if known.
 
-    The document names the group, and has none in mode `off`, which may be the default of the application.
+    The document has the actual group. It has none in mode `off`, which may be the default of the application.
     """
     known = document(end)
     if known is not None and not known["group"]:

@@ -1,4 +1,4 @@
-"""The offset documents of the driver's queries, and the runs of their coordinators."""
+"""Finds the offset documents of the driver's queries, and the run ids of their coordinators."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def planned_offsets(execution: Any) -> list[str] | None:
     """Return the end offsets of the last planned batch of a query (Spark's StreamExecution), in flight or not.
 
     They exist as soon as Spark has planned the batch or found it in the checkpoint; its progress follows only when the
-    batch has sunk. They are not part of Spark's public API: returns None if this version keeps them elsewhere.
+    batch is completed. They are not part of Spark's public API: returns None if this version stores them elsewhere.
     """
     try:
         text = str(execution.availableOffsets().values().mkString("\n"))
@@ -145,10 +145,11 @@ def documents_of(query: StreamingQuery) -> list[Value]:
 
 
 def runs_with(lineages: Iterable[str], statuses: Mapping[str, Mapping[str, Any]], query_id: str = "") -> list[str]:
-    """Return the runs of a query: those that its listener has named, and those with the lineages of its documents.
+    """Return the run ids of a query: those that its listener has reported, and those with its documents' lineages.
 
-    After a restart, and until it plans a batch, a query has documents of its previous run, so the run alone would not
-    identify it. A run that a listener has named for another query, with a copied checkpoint, is not included.
+    A lineage is the id that all copies of one checkpoint share. After a restart, and until it plans a batch, a query
+    has documents with the previous run id, so the run id alone would not identify it. A run that a listener has
+    reported for another query, with a copied checkpoint, is not included.
     """
     wanted = set(lineages)
     named = {run: str(status.get("query", {}).get("id", "")) for run, status in statuses.items()}

@@ -35,11 +35,11 @@ Failure = tuple[str, str]
 """The name of a query, or its id without a name, and the name of an error."""
 
 DELIVERY_MS = 5_000
-"""The most milliseconds that the end of an export waits for Spark's events, which Spark delivers asynchronously."""
+"""Maximum milliseconds that the last export waits for Spark's events, which Spark delivers asynchronously."""
 
 
 class QueryCounter(StreamingQueryListener):
-    """Adds up the batches of the queries that read from streamgroup."""
+    """Counts batches, rows and failures of the queries that read from streamgroup, for the metrics."""
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, str], QueryTotals] = {}
@@ -52,10 +52,10 @@ class QueryCounter(StreamingQueryListener):
         self._lock = threading.Lock()
 
     def totals(self) -> list[QueryTotals]:
-        """Return the totals of each query that runs or has ended since the last call.
+        """Return the totals of each query that is running or has ended since the last call.
 
-        So a reading includes the last batches of a query. Later ones leave the query out, so that no alert waits for
-        its next batch.
+        So the last batches of a query are included once. After that the query is absent, so that no alert waits for its
+        next batch.
         """
         with self._lock:
             for (query, _), totals in self._totals.items():
@@ -81,13 +81,13 @@ class QueryCounter(StreamingQueryListener):
         try:
             self.add(event.progress, time.time())
         except Exception:
-            log.warning("cannot read the progress of a query: its metrics lack a batch", exc_info=True)
+            log.warning("cannot read the progress of a query: one batch is missing from its metrics", exc_info=True)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Do nothing: no batch has sunk."""
+        """Do nothing: no batch is completed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Note that the query has ended, and by which error."""
+        """Record that the query has ended, and by which error."""
         query = str(event.id)
         error = None if event.exception is None else failure_of(event.exception, event.errorClassOnException)
         with self._lock:

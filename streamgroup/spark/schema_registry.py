@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 10.0
 """Seconds that a registry may take to connect, and to send each part of its answer."""
 ATTEMPTS = 5
-"""How often the client asks a registry that does not answer, or that answers 408, 429, 500, 502, 503 or 504."""
+"""Number of attempts if the registry does not respond, or responds with 408, 429, 500, 502, 503 or 504."""
 _RETRY_MS, _LONGEST_RETRY_MS = 1000, 8000
 """The wait before a retry is random: up to the first number, which doubles with each retry until the second one."""
 SCHEMA_TIMEOUT_S = 75.0
@@ -31,7 +31,7 @@ _NOT_FOUND = 40403
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema as the registry keeps it. `kind` is AVRO, PROTOBUF or JSON."""
+    """A schema as stored in the registry. `kind` is AVRO, PROTOBUF or JSON."""
 
     text: str
     kind: str
@@ -49,7 +49,7 @@ class SchemaRegistryClient:
             import confluent_kafka.schema_registry  # noqa: F401, PLC0415 - an extra, and for the driver alone
         except ImportError as error:
             raise ConfigError(
-                "cannot ask the schema registry: the package confluent-kafka[schemaregistry] is not installed "
+                "cannot read the schema registry: the package confluent-kafka[schemaregistry] is not installed "
                 f"({error}). Install it for the Python of the driver: pip install 'streamgroup[registry]'"
             ) from None
         self._registry = registry
@@ -99,7 +99,7 @@ class SchemaRegistryClient:
 
     def _schema_in_time(self, client: ConfluentClient, schema_id: int) -> RegisteredSchema | None:
         """Do as `_schema` within `SCHEMA_TIMEOUT_S`. After that the caller closes the client, which ends the thread."""
-        timeout = WaitTimeout(f"no complete answer within {SCHEMA_TIMEOUT_S:g} s", "Check the schema registry")
+        timeout = WaitTimeout(f"no complete response within {SCHEMA_TIMEOUT_S:g} s", "Check the schema registry")
         found = Background(lambda: self._schema(client, schema_id), timeout)
         found.wait(SCHEMA_TIMEOUT_S)
         if not found.done:
@@ -125,7 +125,7 @@ class SchemaRegistryClient:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             schema = None  # the client could not read the answer, which another server has sent
         if schema is None or not isinstance(schema.schema_str, str):
-            raise ConfigError(f"{action}: the answer has no schema. Check that the URL is a schema registry's")
+            raise ConfigError(f"{action}: the response has no schema. Check that the URL is a schema registry's")
         return RegisteredSchema(schema.schema_str, schema.schema_type or "AVRO", bool(schema.references))
 
 

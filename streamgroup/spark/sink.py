@@ -1,4 +1,4 @@
-"""The writers of `format("streamgroup")`: what Spark calls in the driver and in tasks to write a query's rows to Kafka.
+"""The writers of `format("streamgroup")`, which Spark calls in the driver and in tasks to write rows to Kafka.
 
 Delivery is at least once: Spark may run a task again whose records are already written, and a stopped query may repeat
 its last batch. Within a task the producer is idempotent, so retries of a request repeat nothing.
@@ -32,7 +32,7 @@ log = logging.getLogger("streamgroup")
 
 @dataclass(frozen=True)
 class RecordsWritten(WriterCommitMessage):
-    """The records that one task has written. All brokers but those of Kafka 0.7 have acknowledged them."""
+    """What one task reports: the records that it has written. All brokers except Kafka 0.7 have acknowledged them."""
 
     written: WriteTotals
 
@@ -53,7 +53,7 @@ def check_write(schema: StructType, options: SinkOptions) -> None:
 
 
 def planned(options: SinkOptions) -> TaskOptions:
-    """Find the brokers of a write, in ZooKeeper if the options name it.
+    """Find the brokers of a write, in ZooKeeper if the options name it. Return the options for the tasks.
 
     Raises ConfigError for options that the cluster does not support, TransportError if no broker is found.
     """
@@ -135,7 +135,7 @@ class GroupBatchWriter(PromptInTasks, DataSourceArrowWriter):
 
 
 class WriteNotPlanned(pickle.PickleError):
-    """The brokers of a stream's batch were not found. PySpark hides the message of any other error in a pickle."""
+    """The brokers of a stream's batch were not found. PySpark hides the messages of other errors raised in pickling."""
 
 
 class GroupStreamWriter(PromptInTasks, DataSourceStreamArrowWriter):

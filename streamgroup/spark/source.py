@@ -61,7 +61,7 @@ def require_pyspark(version: str) -> None:
 
 
 class StreamGroupDataSource(DataSource):
-    """Kafka consumer groups as a source.
+    """The data source `streamgroup`: reads from Kafka, also as a member of a consumer group, and writes to Kafka.
 
     Spark creates instances of this class in several processes, so neither `__init__` nor the readers' constructors open
     a connection.
@@ -165,7 +165,7 @@ class StreamGroupDataSource(DataSource):
         if [(f.name, f.dataType) for f in schema.fields] != [(f.name, f.dataType) for f in expected.fields]:
             raise ConfigError(
                 "cannot use another schema for format('streamgroup'): it has the fixed schema "
-                f"{expected.simpleString()}. Leave out .schema(...), and select and cast columns in the query"
+                f"{expected.simpleString()}. Remove .schema(...), and select and cast columns in the query"
             )
         return parsed
 
@@ -177,16 +177,16 @@ def _is_true(options: Mapping[str, str], name: str) -> bool:
 
 _PLANNED_ONCE = (
     "Spark plans the DataFrame of a batch read at its first action and reads the same offsets in all later actions. "
-    "Call load() again to read the current offsets of the logs"
+    "Call load() again to read up to the current log ends"
 )
 
 
 class GroupBatchReader(PromptInTasks, DataSourceReader):
-    """The reader of one batch read: it plans in the driver and reads in tasks.
+    """The reader of `spark.read`: it plans in the driver and reads in tasks.
 
     Spark calls `partitions` once for all actions on the DataFrame of one `load()`, so all these actions read the same
-    ranges. Tasks must not look up the ends of the logs themselves. Spark may repeat a task after other tasks have read
-    its output, and the repeated task would read other records.
+    ranges. Tasks must not look up the log ends themselves: Spark may repeat a task after other tasks have read its
+    output, and the repeated task would read other records.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -204,7 +204,7 @@ class GroupBatchReader(PromptInTasks, DataSourceReader):
         return [TaskPartition(task) for task in plan_batch(self._options) or [FetchTask(())]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of one task. The iterator raises DataLossError if planned records are gone."""
+        """Return the rows of one task. The iterator raises DataLossError if planned records are lost."""
         return _with_advice(read_task(partition, self._options))
 
 
@@ -250,7 +250,7 @@ def row_schema(
 
 
 class AloneByDefault(StreamGroupDataSource):
-    """The source of a session whose streams read alone unless they set `group.mode`."""
+    """The data source of a session in which streams read all partitions alone unless they set `group.mode`."""
 
     default_mode = GroupMode.OFF
 
@@ -274,7 +274,7 @@ Trigger.Once, so that `latestOffset` can recognise that trigger (R11)."""
 
 
 class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of one query, which is a member of its group or reads alone (`group.mode`)."""
+    """The reader of `spark.readStream`. Its query is a member of its group or reads alone (option `group.mode`)."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -305,7 +305,7 @@ class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAv
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Commit the batch that ends at `start`, and return the end of the next batch, or `start` without new records.
 
-        Spark requests the next batch only after the previous one has sunk.
+        Spark requests the next batch only after the previous one is completed.
         """
         match limit:
             case ReadAllAvailable():
@@ -319,7 +319,7 @@ class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAv
         )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the end offsets of the logs for the query's progress."""
+        """Return the log end offsets for the query's progress."""
         return self._coordinate().report_latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -332,7 +332,7 @@ class GroupStreamReader(PromptInTasks, DataSourceStreamReader, SupportsTriggerAv
         """Do nothing: `latestOffset`, which Spark has called before, has committed the batch."""
 
     def stop(self) -> None:
-        """Commit the last sunk batch and leave the group."""
+        """Commit the last completed batch and leave the group."""
         if self._coordinator is not None:
             self._coordinator.stop()
             self._coordinator = None

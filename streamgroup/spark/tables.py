@@ -1,6 +1,6 @@
-"""Tables of SQL: `CREATE TABLE … USING streamgroup OPTIONS (…)` keeps its options in the metadata of the first column.
+"""SQL tables: `CREATE TABLE … USING streamgroup OPTIONS (…)` stores its options in the first column's metadata.
 
-Spark stores the options of a table in its catalog, but passes those of a statement only to a source in Python
+Spark stores the options of a table in its catalog, but passes only the options of a statement to a Python source
 (PythonTable). It also stores the schema of the source, with the metadata of the columns, and passes that schema to the
 reader. So the schema carries the options. The schema of an ordinary `load()` has no metadata, as with Spark's own
 source.
@@ -41,7 +41,7 @@ def with_table_options(schema: StructType, options: Mapping[str, str]) -> Struct
     for key, text in options.items():
         if is_secret(key) and not (follows_references(key) and is_reference(text)):
             raise ConfigError(
-                f"cannot keep option {key} in a table: every user who may read the table would see the secret. Set a "
+                f"cannot store option {key} in a table: every user who may read the table would see the secret. Set a "
                 "reference such as env:NAME if the option accepts one, or give the option in each statement: "
                 f"SELECT * FROM <table> WITH ('{key}' = '…')"
             )
@@ -55,7 +55,7 @@ def with_table_options(schema: StructType, options: Mapping[str, str]) -> Struct
 
 
 def read_options(schema: StructType, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a read: those of its table, if it has some, and those of the statement over them.
+    """Return the options of a read: those stored in its table, overridden by those of the statement.
 
     Raises ConfigError if there is no option at all, as for a table that was created with a list of columns.
     """
@@ -65,7 +65,8 @@ def read_options(schema: StructType, options: Mapping[str, str]) -> dict[str, st
     merged = {key: text for key, text in of_table.items() if key.lower() not in given} | dict(options)
     if not merged:
         raise ConfigError(
-            "no options to read a table of format streamgroup: Spark does not pass the options of a CREATE TABLE with "
+            "cannot read a table of format streamgroup without options: Spark does not pass the options of a CREATE "
+            "TABLE with "
             "a list of columns to a source in Python. Create the table without the list, or give the options in the "
             "statement: SELECT * FROM <table> WITH ('kafka.bootstrap.servers' = 'localhost:9092', 'subscribe' = "
             "'orders')"
@@ -77,7 +78,8 @@ def require_write_options(options: Mapping[str, str]) -> None:
     """Raise ConfigError if there is no option at all, as for a write into a table."""
     if not options:
         raise ConfigError(
-            "no options to write into a table of format streamgroup: Spark does not pass the options of CREATE TABLE "
+            "cannot write into a table of format streamgroup without options: Spark does not pass the options of "
+            "CREATE TABLE "
             "to a sink in Python. Give them in the statement: INSERT INTO <table> WITH ('kafka.bootstrap.servers' = "
             "'localhost:9092', 'topic' = 'orders') SELECT …; or insert into a view: CREATE TEMPORARY VIEW <name> "
             "(key BINARY, value BINARY) USING streamgroup OPTIONS (…)"

@@ -1,4 +1,4 @@
-"""The planned tasks as Spark sends them to executors, their execution, and garbage collection in their processes."""
+"""The planned tasks as Spark sends them to executors, their execution, and garbage collection in Python workers."""
 
 from __future__ import annotations
 
@@ -110,9 +110,10 @@ def loading_modules() -> Iterator[None]:
 
 
 class PromptInTasks:
-    """A reader or writer that Spark pickles into tasks.
+    """Base class of readers and writers that Spark pickles into tasks.
 
-    When a task unpickles it, a part of the task's input has not arrived yet: it requests quick TCP acknowledgements.
+    When a task unpickles one, a part of the task's input has not arrived yet, so it requests quick TCP
+    acknowledgements.
     """
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -272,7 +272,7 @@ def failure_of(coordinate: Coordinate, output: str) -> ConfigError | TransportEr
     if _UNREACHABLE in output:
         return TransportError(
             f"cannot download {coordinate}: its repository is unreachable. Only the first use needs a network; "
-            f"behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...\n{tail}"
+            f"with a proxy, set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...\n{tail}"
         )
     if _ABSENT in output:
         return ConfigError(f"cannot download {coordinate}: Ivy's repositories do not have it.\n{tail}")

@@ -320,7 +320,7 @@ class KafkaServer:
             while (known := self._mode.brokers_known_to(broker.plan)) != everybody:
                 if time.monotonic() >= deadline:
                     raise ServerStartError(
-                        f"{broker.process.name} knows brokers {sorted(known)} after {self._start_timeout_s:.0f} s, not "
+                        f"{broker.process.name} lists brokers {sorted(known)} after {self._start_timeout_s:.0f} s, not "
                         f"{sorted(everybody)}. The end of its log, {broker.log}:\n{broker.process.log_tail()}"
                     )
                 time.sleep(_POLL_S)
@@ -700,7 +700,7 @@ def _await_leaders(server: KafkaServer, name: str, partitions: int, timeout_s: f
         while len(found := leaders_known_to(LOOPBACK, broker.plan.plain_port or 0, name)) < partitions:
             if time.monotonic() >= deadline:
                 raise ServerStartError(
-                    f"no leaders of topic {name}: {broker.name} knows those of {len(found)} of {partitions} partitions "
+                    f"no leaders of topic {name}: {broker.name} has those for {len(found)} of {partitions} partitions "
                     f"after {timeout_s:.0f} s. The end of its log, {broker.log}:\n{broker.process.log_tail()}"
                 )
             time.sleep(_POLL_S)

@@ -1,1 +1,1 @@
-"""The only kazoo: a session that carries out operations on nodes."""
+"""The ZooKeeper client: a session that reads nodes and applies transactions. Only this package uses kazoo."""

@@ -53,7 +53,7 @@ _JITTER = 0.4
 
 
 class _MutedFilter(logging.Filter):
-    """Lowers kazoo's records up to WARNING to DEBUG, and drops its own DEBUG records."""
+    """A logging filter: kazoo's records up to WARNING become DEBUG, and its own DEBUG records are dropped."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.INFO:
@@ -68,7 +68,7 @@ _log.addFilter(_MutedFilter())
 
 
 class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads and sockets for one session: once it `is_over`, they make no connection."""
+    """kazoo's threads and sockets for one session. After `is_over` is set, they make no connection."""
 
     def __init__(self, connect_timeout_s: float, tls: TlsOptions | None = None) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         answered: the options are then right, and a server that starts or stops must not look like the other kind."""
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a connection to one server, whose certificate is for `hostname`: `address` has been resolved.
+        """Return a connection to one server. `address` is resolved; the certificate must be valid for `hostname`.
 
         Raises OSError if that fails or the session is over, and AuthFailedError if retrying will not help.
         """
@@ -116,20 +116,20 @@ class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
             raise self.refused(refused.error) from refused
         except OSError as error:
             if self.may_probe and answers_in_plaintext(self.address):
-                cause = "the listener speaks plaintext: it answers without TLS"
+                cause = "the listener is plaintext: it answers only without TLS"
                 raise self.refused(
                     tls_error(self.peer, cause, self.tls.servers.without_tls, self.tls.servers)
                 ) from error
             raise OSError(f"the server closed the connection in the TLS handshake: {error}") from error
 
     def refused(self, error: StreamGroupError) -> AuthFailedError:
-        """Note a failure for which retrying will not help. Return the exception by which kazoo ends the session."""
+        """Record a failure for which retrying will not help. Return the exception that makes kazoo end the session."""
         self.refusal = error
         self.on_refused()
         return AuthFailedError(str(error))
 
     def select(self, rlist: Sequence[Any], wlist: Sequence[Any], xlist: Sequence[Any], timeout: float) -> Any:
-        """Wait as select.select. A TLS socket is readable if it has decrypted bytes."""
+        """Wait as `select.select`. A TLS socket also counts as readable if it has decrypted bytes."""
         until = time.monotonic() + timeout
         secured = [each for each in rlist if isinstance(each, TlsSocket)]
         while True:
@@ -143,9 +143,9 @@ class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, which keeps the negotiated timeout, and finds out why a server closed the connection.
+    """kazoo's connection to a server. It also keeps the session timeout that the server granted.
 
-    With another version of kazoo `granted_ms` may stay 0.
+    If a server closes the connection, it finds out why. With another version of kazoo `granted_ms` may stay 0.
     """
 
     granted_ms = 0
@@ -168,7 +168,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
                 raise
             raise self._rejected("the server closed the connection") from error
         if not exchange.is_proof(proof):
-            raise self._rejected("the server did not prove that it knows the password")
+            raise self._rejected("the server did not prove that it has the password")
         self._has_authenticated = True
 
     def _sasl(self, token: bytes, xid: int, timeout: float) -> bytes:
@@ -216,14 +216,14 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         if handler.tls is None and handler.may_probe and answers_in_tls(handler.address):
             raise handler.refused(
                 TlsError(
-                    f"cannot speak to ZooKeeper server {handler.peer} without TLS: the listener speaks TLS. Set "
+                    f"cannot connect to ZooKeeper server {handler.peer} without TLS: the listener requires TLS. Set "
                     "zookeeper.ssl.client.enable=true, or the port of a plaintext listener (clientPort)"
                 )
             )
 
 
 class SingleSessionClient(KazooClient):  # type: ignore[misc]
-    """kazoo's client for one session."""
+    """kazoo's client, changed to have only one session. See the module."""
 
     _connection: Any
 
@@ -271,12 +271,12 @@ def client_of(options: ZooKeeperOptions) -> SingleSessionClient:
 
 
 def addresses(options: ZooKeeperOptions) -> str:
-    """Return the servers in the notation of `zookeeper.connect`, without the chroot."""
+    """Return the servers in the format of `zookeeper.connect`, without the chroot."""
     return host_ports(options.servers)
 
 
 def acl_of(options: ZooKeeperOptions, path: str) -> list[ACL]:
-    """Return the ACL of a node created at `path`.
+    """Return the ACL for a new node at `path`.
 
     Nodes directly below the root, such as `/consumers`, are open to all users, as in Kafka: groups of other users
     register below them too.
@@ -297,7 +297,10 @@ _LONGEST = 2047
 
 
 class DigestMd5:
-    """One exchange of `user`. `cnonce` is a random text without quotes, a new one for each exchange."""
+    """One SASL exchange by DIGEST-MD5 for `user`.
+
+    `cnonce` is a random text without quotes, a new one for each exchange.
+    """
 
     def __init__(self, user: str, password: str, cnonce: str) -> None:
         self._user, self._password, self._cnonce = user, password, cnonce
@@ -355,7 +358,7 @@ _IN_PLAINTEXT = (b"imok", b"ruok is not executed")
 
 
 class HandshakeRefused(Exception):
-    """A handshake failed and retrying will not help. Has the error for the user."""
+    """A TLS handshake with ZooKeeper failed and retrying will not help. It contains the error for the user."""
 
     def __init__(self, error: StreamGroupError) -> None:
         super().__init__(str(error))
@@ -363,7 +366,7 @@ class HandshakeRefused(Exception):
 
 
 class TlsSocket:
-    """A socket with TLS, as kazoo uses sockets. One thread uses it.
+    """A TLS socket with the interface that kazoo needs. One thread uses it.
 
     `fill` returns whether there are decrypted bytes. The descriptor does not show this: if it is readable, there may be
     only a part of a record or a session ticket; if it is not, OpenSSL may hold decrypted bytes.
@@ -501,7 +504,7 @@ def answers_in_tls(address: tuple[str, int]) -> bool:
 
 
 class RefusedError(StreamGroupError):
-    """ZooKeeper refused an operation because of the node `path`. It read and wrote nothing."""
+    """ZooKeeper refused an operation because of the node `path`. Nothing was read or written."""
 
     def __init__(self, path: str, refusal: Refusal, where: str, asked: Iterable[Operation] = ()) -> None:
         """`asked` has the operations of the transaction. If it is empty, `path` was read."""
@@ -515,22 +518,22 @@ class RefusedError(StreamGroupError):
 
 
 class UnansweredError(TransportError):
-    """No response before the deadline or the loss of the connection. A write may have taken effect."""
+    """The deadline passed, or the connection was lost, before a response arrived. A write may have taken effect."""
 
 
 class SessionOverError(UnansweredError):
-    """The session has expired or was closed: its ephemeral nodes are deleted, or soon will be."""
+    """The session has expired or was closed. Its ephemeral nodes are or will soon be deleted."""
 
 
 class CredentialsError(AuthError):
-    """ZooKeeper rejected the credentials."""
+    """ZooKeeper rejected the user's credentials."""
 
 
 def _advice(path: str, refusal: Refusal, asked: Iterable[Operation]) -> str:
     if refusal is Refusal.INVALID_ACL:
         return (
             "With zookeeper.set.acl=true set zookeeper.username and zookeeper.password, or a client certificate that "
-            "the server asks for (ssl.clientAuth)"
+            "the server requests (ssl.clientAuth)"
         )
     if refusal is not Refusal.NO_AUTH:
         return ""

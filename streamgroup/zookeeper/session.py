@@ -75,7 +75,10 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """A new session. `session_id` is the `owner` of its ephemeral nodes, `timeout_ms` the granted session timeout."""
+    """Event: a new session has started.
+
+    `session_id` is the `owner` of its ephemeral nodes, `timeout_ms` the session timeout that the server granted.
+    """
 
     session_id: int
     timeout_ms: int
@@ -83,21 +86,24 @@ class SessionStarted:
 
 @dataclass(frozen=True, slots=True)
 class SessionSuspended:
-    """The connection is lost; the session may still be alive. Operations fail as unanswered."""
+    """Event: the connection is lost, but the session may still be alive.
+
+    Operations raise UnansweredError until it resumes.
+    """
 
     session_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class SessionResumed:
-    """The same session is connected again. A `NodeChanged` follows for each watched subtree."""
+    """Event: the same session is connected again. A `NodeChanged` follows for each watched subtree."""
 
     session_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """The session has expired or failed; `open` starts another. Its id is 0 if it never started.
+    """Event: the session has expired or failed. `open` starts another one. The id is 0 if it never started.
 
     The event may arrive after the next session has started, since `connect` opens one automatically.
     """
@@ -108,7 +114,7 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
-    """A watched node at `path` has changed, or may have. Reported once until the node is read again."""
+    """Event: a watched node at `path` has changed, or may have changed. Sent once until the node is read again."""
 
     path: str
 
@@ -124,7 +130,10 @@ def _ignore(event: SessionEvent) -> None:
 
 
 class Session:
-    """A session with ZooKeeper. Other threads call `on_event`, which must not block or call this session."""
+    """A session with ZooKeeper, and the next one after it has ended. One thread uses it.
+
+    Other threads call `on_event(event)`, which must neither block nor call this session.
+    """
 
     def __init__(self, options: ZooKeeperOptions, on_event: Callable[[SessionEvent], None] = _ignore) -> None:
         self._options = options
@@ -211,14 +220,14 @@ class Session:
 
     @property
     def refusal(self) -> StreamGroupError | None:
-        """The failure of the last session for which retrying will not help: credentials or the TLS handshake."""
+        """The error of the last session for which retrying will not help (credentials, TLS handshake); else None."""
         if self._current is None or not self._current.refused:
             return None
         return self._current.client.handler.refusal or CredentialsError(self._credentials_rejected())
 
     @property
     def last_failure(self) -> str:
-        """Why the last attempt to connect has failed, in parentheses; empty without a failure."""
+        """Why the last attempt to connect failed, in parentheses; "" if it did not fail."""
         failure = "" if self._current is None else self._current.client.handler.last_failure
         return f" ({failure})" if failure else ""
 
@@ -326,7 +335,7 @@ def _wait_until(client: KazooClient, deadline: float) -> Wait:
 
 
 class _ClientSession:
-    """One session, from its first connection to its end. kazoo's threads report its state to it."""
+    """One ZooKeeper session, from its first connection to its end. kazoo's threads report its state to it."""
 
     def __init__(self, client: SingleSessionClient, on_event: Callable[[SessionEvent], None], asked_ms: int) -> None:
         self.client = client
@@ -438,7 +447,10 @@ RefusedOperation = tuple[str, Refusal]
 
 
 class Writer:
-    """Writes in one session. Refusals are returned; missing responses raise."""
+    """The write operations of one session.
+
+    A refused operation is returned as a value. A missing response raises an error.
+    """
 
     def __init__(self, client: KazooClient, options: ZooKeeperOptions, wait: Wait) -> None:
         self._client = client
@@ -468,7 +480,7 @@ class Writer:
         return None
 
     def begin(self, operations: Sequence[Operation]) -> Any:
-        """Send a multi, whose response `end` awaits. Several may be in flight: ZooKeeper applies them in order."""
+        """Send a multi request. `end` waits for the response. ZooKeeper applies several requests in order."""
         transaction = self._client.transaction()
         for operation in operations:
             match operation:
@@ -560,7 +572,7 @@ Wait = Callable[[Any], Any]
 
 
 class DeniedError(Exception):
-    """`path` may not be read."""
+    """The user may not read the node `path`."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -569,7 +581,7 @@ class DeniedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _NodeToRead:
-    """A node of `subtree` to read, with `remaining` levels below it."""
+    """A node to read as part of `subtree`, with `remaining` levels below it."""
 
     path: str
     subtree: Subtree
@@ -577,7 +589,7 @@ class _NodeToRead:
 
 
 class SubtreeReader:
-    """Reads subtrees in one session. `wait` bounds every wait by the deadline of the read."""
+    """The read operations of one session. `wait` limits every wait by the deadline of the read."""
 
     def __init__(self, client: KazooClient, watches: Watches, wait: Wait) -> None:
         self._client = client
@@ -672,7 +684,7 @@ def _node(data: Any, children: Any) -> ZNode | None:
 
 
 class Aspect(Enum):
-    """The aspects of a node that a watch covers."""
+    """What a watch on a node reports: its data and existence, or its children."""
 
     DATA = "its data, and whether it exists"
     CHILDREN = "its children"
@@ -687,7 +699,10 @@ _FIRES = {
 
 
 class Watches:
-    """The watches that the owner's thread arms and kazoo's threads fire. Any thread may call `notify` with a path."""
+    """The watches of one session. The owner's thread sets them, and kazoo's threads report changes.
+
+    `notify(path)` may be called from any thread.
+    """
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         self._notify = notify

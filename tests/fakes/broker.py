@@ -90,7 +90,7 @@ Handler = Callable[[Any, int], Any]
 class FakeBroker:
     """Listens on a port of its own. `handlers[request class]` is a callable `(request, version) -> what to do`.
 
-    With the context `tls` the listener speaks TLS.
+    With the context `tls` the listener requires TLS.
     """
 
     handlers: dict[type[Request[Any]], Handler]

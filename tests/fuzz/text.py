@@ -402,7 +402,7 @@ def _file_decoders() -> Iterable[Decoder]:
         cap=2 * channel.LARGEST_MESSAGE,
         enough=10_000,
     )
-    answers = ('{"drained": true, "group": "etl"}', '{"error": "not the token of this run"}')
+    answers = ('{"drained": true, "group": "etl"}', '{"error": "invalid token for this run"}')
     answered: Callable[[str, bytes], object] = lambda _, data: channel.read_message(data)  # noqa: E731
     yield Decoder("driver/control-answer", lambda: _samples(*answers), answered, (ValueError,), mutated_text)
     plan = MirrorPlan({"orders": TopicPlan("orders", "copy", Placement.KEEP, {0: 0, 1: 1})}).to_json()

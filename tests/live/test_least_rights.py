@@ -474,5 +474,5 @@ def test_a_group_whose_members_hold_a_hidden_topic_is_described_without_its_lag(
     assert result.exit_code == 0, result.output
     (row,) = (line.split() for line in result.stdout.splitlines() if line.startswith(case.group))
     assert row[1:6] == [case.topic, "0", "-", "-", "-"]
-    assert "Warning: the lag is not known of topics that this user may not describe" in result.stderr
+    assert "Warning: no lag for topics that this user is not authorized to describe" in result.stderr
     assert f"--operation Describe --topic {case.topic}" in result.stderr

@@ -153,7 +153,7 @@ def test_while_a_consumer_is_a_member_no_commit_is_taken_and_nothing_is_read(
         impatient.start()
         wait_until(lambda: not impatient.runs, "it gives up")
         assert isinstance(impatient.error, ConfigError)
-        assert f"group {group}: it has members" in str(impatient.error)
+        assert f"cannot commit to group {group}: the group has members" in str(impatient.error)
         assert impatient.rows == []
         impatient.stop()
         patient.start()

@@ -71,8 +71,8 @@ def test_a_broker_is_recognised_once_and_remembered(kafka: KafkaServer, make_top
     ("server", "error", "said"),
     [
         ("kafka09", TransportError, "in the TLS handshake: .* It may be a listener without TLS"),
-        ("kafka010", TlsError, "the listener speaks plaintext"),
-        ("kafka11", TlsError, "the listener speaks plaintext"),
+        ("kafka010", TlsError, "the listener is plaintext"),
+        ("kafka11", TlsError, "the listener is plaintext"),
     ],
 )
 def test_tls_at_a_plaintext_port_is_reported_from_0_10_on(

@@ -226,7 +226,7 @@ def test_nodes_of_a_user_are_read_with_his_credentials_and_not_without(
     for refused in (run(*command, "-z", of_eve), run(*command, "-z", of_eve, *as_eve, "Canary")):
         assert refused.exit_code == 1
         assert seen not in refused.stdout
-        assert "its access control list forbids it" in refused.output
+        assert "the node's access control list forbids the operation" in refused.output
         assert "zookeeper.username" in refused.output
         assert "canary" not in refused.output.lower()
 

@@ -149,7 +149,7 @@ def test_records_behind_a_cut_are_an_error_or_read_from_the_cut_on(make_topic: M
                 assert each.coordinator.latest_offset(each.at, limits=LimitOptions()) == each.at
             victim.cut()
             with pytest.raises(
-                DataLossError, match=rf"{tp}: .* gone at position {position}: .* at offset {REPLICATED}"
+                DataLossError, match=rf"{tp}: .* lost from position {position} on: .* at offset {REPLICATED}"
             ):
                 strict.batch()
             assert lenient.batch() == (OffsetRange(tp, REPLICATED, REPLICATED + OTHERS),)

@@ -376,7 +376,7 @@ def test_two_members_with_one_checkpoint_are_distinguished(cluster: InProcess) -
         with copy:
             wait_until(lambda: copy.error is not None, "the later one is refused", TIMEOUT_S)
         assert isinstance(copy.error, ConfigError)
-        assert "reads with a copy of this query's checkpoint" in str(copy.error)
+        assert "another live member uses a copy of this query's checkpoint" in str(copy.error)
 
 
 def test_a_chroot_that_is_not_the_brokers_is_reported(cluster: InProcess) -> None:

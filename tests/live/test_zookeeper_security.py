@@ -91,11 +91,11 @@ def test_nodes_over_tls_are_their_creators_and_readable_by_all(
         bob.transact([Set(f"{root}/offset", b"2" * 100_000)], [], deadline())
         read = eve.read([Subtree(root, 1, watch=False)], deadline())
         assert read[f"{root}/offset"].data == b"2" * 100_000, "several records of TLS in one response"
-        with pytest.raises(RefusedError, match=rf"lacks the right WRITE \(w\) on {root}/offset\. ") as caught:
+        with pytest.raises(RefusedError, match=rf"lacks the permission WRITE \(w\) on {root}/offset\. ") as caught:
             eve.transact([Set(f"{root}/offset", b"3")], [], deadline())
         assert caught.value.refusal is Refusal.NO_AUTH
         assert f"setAcl {root}/offset auth::cdrwa,world:anyone:r" in str(caught.value)
-        with pytest.raises(RefusedError, match=rf"lacks the right CREATE \(c\) on {root}\. "):
+        with pytest.raises(RefusedError, match=rf"lacks the permission CREATE \(c\) on {root}\. "):
             eve.transact([Create(f"{root}/new")], [], deadline())
     passwords = [given["zookeeper.password"] for given in options.values()]
     assert [each for each in passwords if each in caplog.text] == []
@@ -142,7 +142,7 @@ NO_HOST_CHECK = {"zookeeper__ssl__endpoint__identification__algorithm": ""}
 def test_a_tls_client_of_a_plaintext_port_is_reported(server: ZooKeeperServer) -> None:
     error = failure(digest(server, zookeeper__connect=f"localhost:{server.port}"))
     assert isinstance(error, TlsError)
-    assert "the listener speaks plaintext" in str(error)
+    assert "the listener is plaintext" in str(error)
     assert "secureClientPort" in str(error)
 
 
@@ -257,7 +257,7 @@ def test_a_group_of_0_8_over_tls_is_its_users_alone(
             wait_until(lambda: stranger.error is not None, "the stranger is refused", 2 * TIMEOUT_S)
         assert isinstance(stranger.error, ConfigError)
         assert f"/consumers/{GROUP}" in str(stranger.error)
-        assert "lacks the right CREATE (c)" in str(stranger.error)
+        assert "lacks the permission CREATE (c)" in str(stranger.error)
         assert is_shared(), "the stranger changes nothing"
     assert CANARY not in caplog.text + str(stranger.error)
     _check_nodes(server, topic)

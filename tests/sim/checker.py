@@ -477,7 +477,7 @@ class Checker:
     def _is_offline(self, query: Query, error: BaseException) -> bool:
         """Whether a run that ends reports partitions of brokers of 0.7 that were away: it may know so for a while."""
         ends = query.settings.once or query.settings.available_now
-        if not ends or not isinstance(error, DataLossError) or "this run has not read" not in str(error):
+        if not ends or not isinstance(error, DataLossError) or "this query has not read" not in str(error):
             return False
         named = [tp for tp in self._logs.ends if re.search(rf"\b{KAFKA07_LOG.name(tp)}\b", str(error))]
         return all(self._logs.was_away(tp, self._clock.now - OFFLINE_KNOWN_S) for tp in named) and bool(named)

@@ -41,7 +41,7 @@ def with_lineages(settings: Settings, chance: random.Random) -> Settings:
 
 def is_refusal(error: BaseException | None) -> bool:
     """Whether a run was refused because of another member with its lineage."""
-    return isinstance(error, ConfigError) and "reads with a copy of this query's checkpoint" in str(error)
+    return isinstance(error, ConfigError) and "uses a copy of this query's checkpoint" in str(error)
 
 
 def describe(group: Group) -> GroupDescription:

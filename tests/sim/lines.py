@@ -112,13 +112,13 @@ class GroupLines:
     def _look_for_overdue(self) -> None:
         for lane, names in self._lanes.overdue(self._clock.now):
             self._abandon(lane)
-            self._post(self._lanes.broken(lane, f"no answer to {', '.join(names)} in time"))
+            self._post(self._lanes.broken(lane, f"no response to {', '.join(names)} within the timeout"))
 
     def _reset(self, lane: Lane) -> None:
         """Give a lane's connection up; what is unanswered on it fails."""
         if self._lanes.is_open(lane):
             self._abandon(lane)
-            self._post(self._lanes.closed(lane, "given up"))
+            self._post(self._lanes.closed(lane, "connection closed before the response"))
 
     def _abandon(self, lane: Lane) -> None:
         line = self._lanes.handle(lane)

@@ -55,7 +55,7 @@ def shown(streams: Streams) -> Any:
     assert (plain.exit_code, result.exit_code) == (0, 0), result.output
     value = json.loads(result.stdout)
     first, titles, *lines = plain.stdout.splitlines()
-    assert first.startswith(f"Batch {value['batch']} has {'sunk.' if value['sunk'] else 'not sunk'}")
+    assert first.startswith(f"Batch {value['batch']} is {'complete.' if value['sunk'] else 'not complete'}")
     assert titles.split() == ["SOURCE", "GROUP", "TOPIC", "PARTITION", "START", "END"]
     assert [line.split() for line in lines] == [[str(cell) for cell in row.values()] for row in value["offsets"]]
     return value

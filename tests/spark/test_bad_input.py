@@ -130,7 +130,8 @@ def test_a_web_server(run: Run) -> None:
 
 def test_an_unknown_topic(run: Run, kafka41: KafkaServer) -> None:
     text = refusal(run, {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": "no-such-topic"})
-    assert "ConfigError: the cluster has no topic 'no-such-topic': create it, or correct subscribe" in text
+    error = "ConfigError: cannot read topic 'no-such-topic': the cluster has no such topic. Create it, or correct"
+    assert f"{error} option 'subscribe'" in text
 
 
 @pytest.mark.parametrize(
@@ -207,12 +208,13 @@ def test_a_damaged_batch_is_reported_and_what_to_do_steps_over_it_alone(
     before, _, behind = load.send(10), load.send(10), load.send(10)
     damage(kafka41, load.topic, 10)
     options = {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": load.topic}
-    damaged = f"ChecksumMismatch: {load.topic}-0: the record batch at offset 10: its CRC-32C is 0x"
+    damaged = f"ChecksumMismatch: cannot read {load.topic}-0: the record batch at offset 10: its CRC-32C is 0x"
     first, second = (json.dumps({load.topic: {"0": offset}}) for offset in (10, 20))
 
     text = refusal(lambda o: frame_of(spark.read, o).count(), options)
     assert damaged in text
-    assert f"up to it with endingOffsets {first}, after it with startingOffsets {second}" in text
+    parts = f"the records before it with endingOffsets {first}, the records after it with startingOffsets {second}"
+    assert parts in text
     for part, expected in ({"endingOffsets": first}, before), ({"startingOffsets": second}, behind):
         rows = frame_of(spark.read, options | part).orderBy("offset").collect()
         assert [bytes(row.value).decode() for row in rows] == expected
@@ -247,6 +249,6 @@ def test_a_batch_that_would_fill_the_memory(run: Run, kafka41: KafkaServer, make
     assert producer.flush(60) == 0
     assert failed == [None]
     text = refusal(run, {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": topic})
-    cap = rf"TooLarge: {topic}-0: the record batch at offset 0: its .*group\.maxDecompressedBytes is"
+    cap = rf"TooLarge: cannot read {topic}-0: the record batch at offset 0: its .*group\.maxDecompressedBytes is"
     assert re.search(cap, text), text
-    assert "the next batch begins at offset 1. To step over this one, " in text
+    assert "the next batch begins at offset 1. To skip this batch, " in text

@@ -155,5 +155,5 @@ def test_a_listener_of_a_client_commits_what_has_sunk(client: ConnectSession, tm
 def test_a_drain_of_a_query_of_another_source_is_refused(client: ConnectSession, tmp_path: Path) -> None:
     rate = client.readStream.format("rate").load()
     query = rate.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    with pytest.raises(ConfigError, match="no source of it is a streamgroup member"):
+    with pytest.raises(ConfigError, match="none of its sources is a streamgroup member"):
         streamgroup.drain(query, timeout=60)

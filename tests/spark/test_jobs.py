@@ -100,7 +100,7 @@ def test_a_job_that_is_drained_from_a_shell_ends_clean(tmp_path: Path, load: Loa
         drained = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
         assert drained.returncode == 0, drained.stderr
         assert job.exit_code() == 0, job.log()
-    assert f"group {load.topic}: drained: nothing will be repeated" in "\n".join(job.said())
+    assert f"group {load.topic}: the query was drained, and no batch will be repeated" in "\n".join(job.said())
     sunk = values(tmp_path, "a")
     assert sum(committed(load.server, load.topic, load.topic).values()) == len(sunk) < 2_000
 

@@ -266,7 +266,8 @@ def test_a_running_query_is_drained_from_a_shell(
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "drained: nothing will be repeated; the query has ended" in ended.stdout
     query: StreamingQuery = sunk.query
-    with pytest.raises(StreamingQueryException, match=r"DrainedError: group shell: drained: nothing will be repeated"):
+    drained = r"DrainedError: group shell: the query was drained, and no batch will be repeated"
+    with pytest.raises(StreamingQueryException, match=drained):
         query.awaitTermination(20)
     rows = len(sunk.values())
     assert rows < 2_000

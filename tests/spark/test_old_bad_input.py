@@ -191,7 +191,7 @@ def test_garbage_in_the_only_node_of_its_kind(place: Place, node: str) -> None:
         "the broker": ("brokers/ids/0", "no broker"),
         "how many partitions": (
             f"brokers/topics/{place.topic}/0",
-            f"this run has not read {place.topic} 0-0, {place.topic} 0-1",
+            f"this query has not read {place.topic} 0-0, {place.topic} 0-1",
         ),
     }[node]
     place.write(path, "\x00 garbage")

@@ -56,7 +56,7 @@ def test_a_table_with_a_list_of_columns_needs_the_options_in_the_statement(sql: 
     columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT"
     columns += ", timestamp TIMESTAMP, timestampType INT"
     sql.spark.sql(f"CREATE TABLE orders ({columns}) USING streamgroup OPTIONS {sql.read}")
-    with pytest.raises(PySparkException, match="no options to read a table of format streamgroup"):
+    with pytest.raises(PySparkException, match="cannot read a table of format streamgroup without options"):
         sql.count("orders")
     assert sql.count(f"orders WITH {sql.read}") == 10
 
@@ -69,7 +69,7 @@ def test_a_temporary_view_is_read_with_its_options(sql: Sql) -> None:
 def test_a_statement_inserts_into_a_table_with_its_own_options_and_into_a_view_with_those_of_the_view(sql: Sql) -> None:
     sql.spark.sql("CREATE TABLE orders (key BINARY, value BINARY) USING streamgroup")
     row = "SELECT CAST('a' AS BINARY) AS key, CAST('b' AS BINARY) AS value"
-    with pytest.raises(PySparkException, match="no options to write into a table of format streamgroup"):
+    with pytest.raises(PySparkException, match="cannot write into a table of format streamgroup without options"):
         sql.spark.sql(f"INSERT INTO orders {row}")
     sql.spark.sql(f"INSERT INTO orders WITH {sql.write} {row}")
     sql.spark.sql(f"CREATE TEMPORARY VIEW sink (key BINARY, value BINARY) USING streamgroup OPTIONS {sql.write}")

@@ -174,7 +174,7 @@ OF_BOTH: list[tuple[Options, str, str]] = [
     ({"subscribePattern": ""}, "Pattern to subscribe is empty", "expected a text that is not empty"),
     ({"assign": "no json"}, "No topicpartitions to assign", "invalid JSON"),
     ({"subscribe": "TOPIC", "minPartitions": "0"}, "minPartitions must be positive", "expected an integer from 1"),
-    ({"subscribe": "TOPIC", "startingTimestamp": BEYOND}, "No offset matched", "no record is as late"),
+    ({"subscribe": "TOPIC", "startingTimestamp": BEYOND}, "No offset matched", "no record is that late"),
     *(
         ({"subscribe": "TOPIC", f"kafka.{name}": "x"}, name, f"cannot use option kafka.{name}")
         for name in ("auto.offset.reset", "key.deserializer", "value.deserializer", "interceptor.classes")
@@ -204,14 +204,18 @@ OF_BATCHES: list[tuple[Options, str, str]] = [
             "endingOffsets": '{"TOPIC": {"0": 1}}',
         },
         "should have the same topic-partitions",
-        "list all partitions",
+        "List all partitions",
     ),
     (
         {"subscribe": "TOPIC", "startingOffsets": '{"TOPIC": {"0": 5}}'},
         "don't match what are assigned",
-        "list all partitions",
+        "List all partitions",
     ),
-    ({"subscribe": "TOPIC", "startingOffsets": '{"TOPIC": {"0": 5, "1": 50}}'}, "offset", "offsets out of range"),
+    (
+        {"subscribe": "TOPIC", "startingOffsets": '{"TOPIC": {"0": 5, "1": 50}}'},
+        "offset",
+        "cannot read the requested offsets: they are out of range",
+    ),
 ]
 
 

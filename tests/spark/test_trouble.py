@@ -54,7 +54,7 @@ def test_a_second_member_of_one_application_needs_a_name_and_both_show_their_reb
 
     second = streams.to_parquet(streams.read(kafka41, load.topic, group, named=False))
     text = refusal(second.query)
-    assert "another query of this Spark application is a member of it already (run " in text
+    assert "another query of this Spark application is already a member of this group (run " in text
     for way in ("group.member", "its own kafka.group.id", "group.mode=commit"):
         assert way in text
     (member,) = told(kafka41, group)
@@ -94,7 +94,7 @@ def test_a_copied_checkpoint_is_refused_and_the_first_goes_on(
 
     second = streams.to_parquet(streams.read(kafka41, load.topic, "copied"), "copy")
     text = refusal(second.query)
-    assert "another live member reads with a copy of this query's checkpoint: client id 'the-first'" in text
+    assert "another live member uses a copy of this query's checkpoint: client id 'the-first'" in text
     assert "session.timeout.ms" in text
     assert second.values() == []
     load.send(20)

@@ -148,7 +148,7 @@ def test_every_code_of_the_authorizer_has_a_kind_of_resource() -> None:
 
 
 def test_a_refusal_crosses_processes() -> None:
-    error = refusal(30, "group g: could not join", Operation.READ, "g", ALICE)
+    error = refusal(30, "group g: cannot join", Operation.READ, "g", ALICE)
     raised = pickle.loads(pickle.dumps(error))
     assert type(raised) is type(error)
     assert str(raised) == str(error)

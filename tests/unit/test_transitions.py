@@ -34,7 +34,7 @@ def test_a_cue_leads_to_the_state_of_its_row() -> None:
 
 def test_a_cue_without_a_row_raises() -> None:
     table = TransitionTable("door", {Door.OPEN: ""}, ROWS)
-    with pytest.raises(ValueError, match="a door that is open cannot take 'somebody pulls'"):
+    with pytest.raises(ValueError, match="a door in state open cannot handle 'somebody pulls'"):
         table.next_state(Door.OPEN, Cue.PULL)
 
 

@@ -1,1 +1,3 @@
-"""A coordinator's application: the control channel, drains, claims of group members, and the state of its JVM."""
+"""The control channel, drains, the claims that keep members of one application apart, and the state of the driver's
+JVM.
+"""

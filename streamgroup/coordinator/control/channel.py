@@ -1,8 +1,8 @@
 """The control channel, by which drains, listeners and the CLI send requests to a coordinator.
 
-A Unix socket in a directory of mode 0700, one per run, with a token in a second file (0600). Both are found by the pid
-of the driver's JVM, which is the coordinator's parent, and the run id in a query's offset documents. Messages are JSON:
-unpickling would let another process run code.
+Each coordinator process has one channel: a Unix socket in a directory of mode 0700, with a token in a second file
+(0600). Clients find both files by the pid of the driver's JVM and by the run id, which a query's offset documents
+contain. A run id identifies one start of a query. Messages are JSON: unpickling would let another process run code.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from streamgroup.model import TopicPartition
 log = logging.getLogger("streamgroup")
 
 LARGEST_MESSAGE = 1 << 22
-"""Bytes of a message: a document of some 50 000 partitions fits."""
+"""Maximum bytes of a message: the offset document of some 50 000 partitions fits."""
 _LISTENED = ".listened"
 FAILURES = ".failures"
-"""The end of the name of a file with the failures of a driver's queries."""
+"""Suffix of the file that stores the failures of a driver's queries."""
 FAILURES_KEPT_S = 3600.0
-"""Seconds for which failures are kept after the last one of their driver, if that has ended."""
+"""Seconds for which an ended driver's failures are kept, counted from its last failure."""
 _BACKLOG = 16
 _MOST_DIGITS = 10
 """Digits of a partition's number, which is an int32."""
-_WITHOUT = "the query continues and can be stopped, but not drained or paused, and commits with the next trigger"
+_WITHOUT = "the query continues and can be stopped, but not drained or paused, and commits only at the next trigger"
 MESSAGE_TIMEOUT_S = 5.0
 """How long either side waits for the first byte of a message, and then for its last byte."""
 LONGEST_DRAIN_S = 604_800
@@ -47,30 +47,30 @@ LONGEST_DRAIN_S = 604_800
 KEEP_EVERY_S = 60.0
 """How often a channel touches its files: systemd-tmpfiles deletes files that are untouched for 10 days."""
 LAST_ANSWERS_TIMEOUT_S = 0.5
-"""How long a channel that closes waits until the answers under way are sent."""
+"""How long `close` waits until pending responses are sent."""
 
 
 class ControlledRun(Protocol):
-    """The run that a control channel controls: the methods of a coordinator process that serve its requests."""
+    """The methods that the control channel calls on the coordinator process to serve requests."""
 
     @property
     def run(self) -> str:
-        """Id of the run."""
+        """Id of this start of the query."""
 
     def sunk(self, document: Mapping[str, Any], batch: int | None, query: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the listener's report that the batch of `document` has sunk (R15)."""
+        """Take the listener's report that Spark has completed the batch of `document` (R15)."""
 
     def ranges(self) -> dict[str, Any]:
         """Return the ranges of the batch in flight."""
 
     def log_ends(self) -> dict[str, Any]:
-        """Return as `ends` the ends of the logs held, listed now, in the format of Spark's Kafka connector."""
+        """List the log end offsets of the owned partitions; return `ends` in the format of Spark's connector."""
 
     def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
-        """Stop planning, commit the last batch, leave the group. `ends`: a call of `end` then ends the query."""
+        """Stop planning, commit the last batch and leave the group. With `ends` the query ends once `end` is called."""
 
     def end(self) -> dict[str, Any]:
-        """End the query: every coordinator of it is drained."""
+        """End the query: all of its coordinator processes are drained."""
 
     def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
         """Pause the reading of `partitions`, or resume it; None means the entire query."""
@@ -80,16 +80,16 @@ class ControlledRun(Protocol):
 
 
 def directory(jvm_pid: int) -> Path:
-    """Return the directory of the channels of one driver."""
+    """Return the directory that contains the control channels of one driver."""
     return Path(tempfile.gettempdir()) / f"streamgroup-{os.getuid()}" / str(jvm_pid)
 
 
 class NoAnswerError(TransportError):
-    """A coordinator process exists and does not answer: it is stopped, hung or too busy."""
+    """A coordinator process exists but does not respond: it is stopped, hung or too busy."""
 
 
 def drivers() -> list[int]:
-    """Return the pids of this user's JVMs on this machine that have channels, or had when they were killed."""
+    """Return the pids of this user's JVMs on this machine that have control channels, or had some when killed."""
     home = directory(0).parent
     if not is_private(home):
         return []
@@ -118,7 +118,7 @@ def is_private(path: Path) -> bool:
 
 
 def runs(jvm_pid: int) -> list[str]:
-    """Return the ids of the driver's runs that have a control channel."""
+    """Return the run ids of the driver's coordinator processes that have a control channel."""
     home = directory(jvm_pid)
     if not (is_private(home.parent) and is_private(home)):  # another user may have put sockets there
         return []
@@ -128,10 +128,10 @@ def runs(jvm_pid: int) -> list[str]:
 def ask(
     jvm_pid: int, run: str, request: str, *, answer_timeout: float = MESSAGE_TIMEOUT_S, **arguments: Any
 ) -> dict[str, Any]:
-    """Send one request to a run's coordinator and wait for the answer.
+    """Send one request to the coordinator process of `run`, and return its response.
 
-    Raises NoAnswerError if the coordinator does not answer within `answer_timeout` seconds, TransportError if it
-    cannot be reached, and StreamGroupError if it refuses.
+    Raises NoAnswerError if no response arrives within `answer_timeout` seconds, TransportError if the process cannot be
+    reached, and StreamGroupError if it refuses the request.
     """
     base = directory(jvm_pid) / run
     who = f"the coordinator of run {run} (driver pid {jvm_pid})"
@@ -142,15 +142,18 @@ def ask(
         with local.connect(base.with_suffix(".sock"), min(answer_timeout, MESSAGE_TIMEOUT_S)) as connection:
             connection.send_bytes(json.dumps({"token": token, "request": request, **arguments}).encode())
             if not connection.poll(answer_timeout):
-                raise NoAnswerError(f"{who} has not answered to {request} within {answer_timeout:.0f} s")
+                raise NoAnswerError(f"{who} has not responded to request {request} within {answer_timeout:.0f} s")
             answer = read_message(connection.recv_bytes(LARGEST_MESSAGE))
     except (BlockingIOError, TimeoutError):
-        raise NoAnswerError(f"{who} does not respond: is its process stopped or hung?") from None
+        raise NoAnswerError(f"{who} does not respond: its process may be stopped or hung") from None
     except ValueError as error:
-        raise TransportError(f"invalid answer of {who} to {request}: {error}. Is it of another release?") from None
+        raise TransportError(
+            f"cannot read the response of {who} to request {request}: {error}. It may run another "
+            f"release of streamgroup"
+        ) from None
     except (OSError, EOFError) as error:
         raise TransportError(
-            f"{who} cannot be reached: {error!r}. Its query has ended, or runs on another machine or as another user"
+            f"cannot reach {who}: {error!r}. Its query has ended, or runs on another machine or as another user"
         ) from None
     if "error" in answer:
         raise StreamGroupError(answer["error"])
@@ -158,33 +161,36 @@ def ask(
 
 
 def read_message(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of a request or an answer. Raises ValueError if `data` is not a JSON object."""
+    """Parse a request or a response as a JSON object. Raises ValueError if `data` is not a JSON object."""
     try:
         value = json.loads(data)
     except RecursionError:
-        raise ValueError("not a message of this channel: too many nested levels") from None
+        raise ValueError("invalid message on the control channel: too many nested levels") from None
     if not isinstance(value, dict):
-        raise ValueError("not a message of this channel: expected a JSON object")
+        raise ValueError("invalid message on the control channel: expected a JSON object")
     return value
 
 
 class Survey(NamedTuple):
-    """The answers of a driver's coordinators: the status of each run that answers, and the runs that do not."""
+    """The result of `survey`: the status of each coordinator that responded, and the run ids of the others."""
 
     statuses: dict[str, dict[str, Any]]
     silent: list[str]
-    """Runs whose processes exist, but are stopped, hung or too busy."""
+    """Run ids of processes that exist but did not respond: they are stopped, hung or too busy."""
 
 
 def statuses(jvm_pid: int, timeout: float = MESSAGE_TIMEOUT_S, deadline: float = math.inf) -> dict[str, dict[str, Any]]:
-    """Return the status of each coordinator of a driver that answers, by run. The arguments are those of `survey`."""
+    """Return by run id the status of each coordinator of a driver that responds.
+
+    The arguments are those of `survey`.
+    """
     return survey(jvm_pid, timeout, deadline).statuses
 
 
 def survey(jvm_pid: int, timeout: float = MESSAGE_TIMEOUT_S, deadline: float = math.inf) -> Survey:
-    """Ask each coordinator of a driver for its status, each for up to `timeout` seconds.
+    """Request the status of each coordinator of a driver, waiting up to `timeout` seconds for each.
 
-    After `deadline`, in monotonic seconds, no further one is asked.
+    After `deadline` (`time.monotonic()`) no further request is sent.
     """
     found = Survey({}, [])
     for run in runs(jvm_pid):
@@ -201,9 +207,9 @@ def survey(jvm_pid: int, timeout: float = MESSAGE_TIMEOUT_S, deadline: float = m
 
 
 def announce_listener(jvm_pid: int) -> None:
-    """Announce to every coordinator of this driver that a listener reports sunk batches.
+    """Announce to every coordinator of this driver that a listener reports completed batches.
 
-    Raises OSError if the directory cannot be made, PermissionError if it is not private.
+    Raises OSError if the directory cannot be created, PermissionError if it is not private.
     """
     home = directory(jvm_pid).parent
     make_private(home)
@@ -220,7 +226,7 @@ def unannounce_listener(jvm_pid: int) -> None:
 
 
 def is_listened(jvm_pid: int) -> bool:
-    """Return whether this driver has a listener."""
+    """Return whether a listener is registered in this driver (`streamgroup.listen`)."""
     return (directory(jvm_pid).parent / f"{jvm_pid}{_LISTENED}").exists()
 
 
@@ -245,12 +251,12 @@ def _sweep(home: Path) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether no process has this id. Without /proc that cannot be known, and the answer is False."""
+    """Return whether no process has this id. Returns False on systems without /proc, where this is unknown."""
     return not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists()
 
 
 def is_kept(path: Path) -> bool:
-    """Return whether the file of a driver that has ended is one of newer failures."""
+    """Return whether `path`, a file of an ended driver, stores failures that are recent enough to keep."""
     try:
         return path.name.endswith(FAILURES) and path.stat().st_mtime > time.time() - FAILURES_KEPT_S
     except FileNotFoundError:
@@ -258,7 +264,7 @@ def is_kept(path: Path) -> bool:
 
 
 class ControlServer:
-    """Serves one coordinator's channel in separate threads, until the process ends."""
+    """Serves the control channel of one coordinator in separate threads, until the process ends."""
 
     def __init__(self, coordinator: ControlledRun, jvm_pid: int) -> None:
         self._coordinator = coordinator
@@ -280,7 +286,10 @@ class ControlServer:
                 self._listener = self._open()
         except (OSError, ConfigError) as error:
             log.warning(
-                "cannot open the control channel of run %s: %s. Without it %s", self._base.name, error, _WITHOUT
+                "cannot open the control channel of run %s: %s. Without the channel %s",
+                self._base.name,
+                error,
+                _WITHOUT,
             )
             return
         threading.Thread(target=self._serve, name="streamgroup-control", daemon=True).start()
@@ -316,7 +325,7 @@ class ControlServer:
             except (OSError, ConfigError) as error:
                 if not self._is_warned:
                     log.warning(
-                        "cannot keep the files of the control channel in %s: %s. Without them %s",
+                        "cannot preserve the files of the control channel in %s: %s. Without the channel %s",
                         self._base.parent,
                         error,
                         _WITHOUT,
@@ -324,9 +333,10 @@ class ControlServer:
                 self._is_warned = True
 
     def close(self) -> None:
-        """Remove the channel's files, and the directory with the last run.
+        """Remove the channel's files; the last channel of the driver removes the directory, too.
 
-        Waits up to LAST_ANSWERS_TIMEOUT_S for answers under way: a process that ends after its drain must answer it.
+        Waits up to LAST_ANSWERS_TIMEOUT_S for pending responses: a process that ends after a drain must still report
+        it.
         """
         with self._lock:
             listener, self._listener = self._listener, None
@@ -354,7 +364,10 @@ class ControlServer:
             except OSError as error:
                 if self._listener is not None:
                     log.warning(
-                        "the control channel of run %s has failed: %s. Without it %s", self._base.name, error, _WITHOUT
+                        "the control channel of run %s has failed: %s. Without the channel %s",
+                        self._base.name,
+                        error,
+                        _WITHOUT,
                     )
                 return
             if connection is not None:
@@ -382,7 +395,7 @@ class ControlServer:
     def _carry_out(self, message: Mapping[str, Any]) -> dict[str, Any]:
         token = message.get("token")
         if not isinstance(token, str) or not secrets.compare_digest(token, self._token):
-            raise ValueError("not the token of this run")
+            raise ValueError("invalid token for this run")
         match message:
             case {"request": "sunk", "document": dict(document), "batch": int() | None as batch, "query": dict(query)}:
                 return self._coordinator.sunk(document, batch, query)
@@ -391,7 +404,7 @@ class ControlServer:
             case {"request": "drain", "timeout": int() | float() as timeout}:
                 # Refuses NaN, and a negative number of hundreds of digits, which is not a float.
                 if not -LONGEST_DRAIN_S <= timeout <= LONGEST_DRAIN_S:
-                    raise ValueError(f"a drain takes at most {LONGEST_DRAIN_S} seconds, not {timeout}")
+                    raise ValueError(f"invalid drain timeout {timeout}: expected at most {LONGEST_DRAIN_S} seconds")
                 return self._coordinator.drain(float(timeout), ends=message.get("ends") is True)
             case {"request": "end"}:
                 return self._coordinator.end()
@@ -400,4 +413,4 @@ class ControlServer:
                 return self._coordinator.pause(partitions, is_paused=is_paused)
             case {"request": "status"}:
                 return self._coordinator.status()
-        raise ValueError(f"not a request of this channel: {message.get('request')!r}")
+        raise ValueError(f"unknown request on the control channel: {message.get('request')!r}")

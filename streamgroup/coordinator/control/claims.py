@@ -1,7 +1,7 @@
-"""Claims that keep an application to one member per group, unless each member has its own name (R28).
+"""Claims ensure that a Spark application has one member per group, unless each member has its own name (R28).
 
-A claim is a locked file in the private directory of the driver's JVM. The lock belongs to the coordinator's process.
-The kernel frees it however that process dies.
+A claim is a locked file in the private directory of the driver's JVM. The coordinator process holds the lock, and the
+kernel releases it when that process ends, even if it is killed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ _MOST_BYTES = 4096
 
 
 class Claim:
-    """One run's claim to be `member` of `group` in this application; `""` is the member without a name."""
+    """Reserves the member name `member` in `group` for one query of this Spark application.
+
+    `""` is the member without a name (option `group.member`). Two queries of one application would otherwise share the
+    partitions of the group by mistake.
+    """
 
     def __init__(self, home: Path, group: str, member: str, run: str) -> None:
         name = hashlib.sha256(json.dumps([group, member]).encode()).hexdigest()[:24]
@@ -38,10 +42,10 @@ class Claim:
         self._held: int | None = None
 
     def take(self, is_over: Callable[[], bool] = lambda: False, timeout: float | None = None) -> None:
-        """Take the claim; wait up to `timeout` seconds (TAKE_TIMEOUT_S) for a predecessor that is leaving its group.
+        """Take the claim; wait up to `timeout` seconds (TAKE_TIMEOUT_S) for an earlier process that leaves the group.
 
-        Raises ConfigError if another run still holds it after that. If the file cannot be made, the query continues
-        without a claim. Returns without the claim once `is_over()` holds.
+        Raises ConfigError if another process still has the claim after that. Returns without the claim if its file
+        cannot be created, or once `is_over()` returns True.
         """
         timeout_s = TAKE_TIMEOUT_S if timeout is None else timeout
         began: float | None = None
@@ -62,7 +66,7 @@ class Claim:
             )
 
     def release(self) -> None:
-        """Give the claim up and delete its file."""
+        """Release the claim and delete its file."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -87,16 +91,21 @@ class Claim:
 
     def _refusal(self, holder: str) -> str:
         if self._member:
-            who = f"another query of this Spark application is its member {self._member!r} already ({holder})"
+            who = (
+                f"another query of this Spark application is already the member {self._member!r} of this group "
+                f"({holder})"
+            )
             ways = "give each of them another name: "
         else:
-            who = f"another query of this Spark application is a member of it already ({holder})"
+            who = f"another query of this Spark application is already a member of this group ({holder})"
             ways = "give each its own name: "
         return (
-            f"group {self._group!r}: {who}. Two members of one group share its partitions: neither reads all of them. "
-            "If you have started one query twice, stop the first: for query in spark.streams.active: query.stop(). "
-            "If each is to read all of them, as with format('kafka'), set .option('group.mode', 'off') or give each "
-            f"its own kafka.group.id. {MODE_FUNCTION}(spark, 'off') sets the mode of all queries of a session, and "
+            f"group {self._group!r}: {who}. Two members of one group share the group's partitions, so neither reads "
+            f"all of them. If you have started one query twice, stop the first: for query in spark.streams.active: "
+            f"query.stop(). "
+            "If each query must read all partitions, as with format('kafka'), set .option('group.mode', 'off') or "
+            f"give each query its own kafka.group.id. {MODE_FUNCTION}(spark, 'off') sets the mode of all queries of a "
+            "session, and "
             f"{MODE_VARIABLE}=off in the driver's environment sets it for all sessions. group.mode=commit reads "
             "all partitions and commits. If the queries are to share the partitions, "
             f"{ways}.option('group.member', '<name>'). A query with two sources of one group, as a self-join has, "
@@ -112,10 +121,10 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _holder_of(path: Path) -> str:
-    """Return the holder that the file names, such as `run 5f… in process 4711`."""
+    """Return which process has the claim, as written in its file, for example `run 5f… in process 4711`."""
     try:
         with path.open("rb") as file:
             holder = json.loads(file.read(_MOST_BYTES))
         return f"run {holder['run']} in process {holder['pid']}"
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return "its run is not known"
+        return "unknown run"

@@ -1,6 +1,6 @@
-"""Drains all coordinators of a query together (R30), and keeps the failures of a driver's queries in a file.
+"""Drains all coordinators of a query together (R30), and stores the failures of a driver's queries in a file.
 
-A query has one coordinator for each of its sources.
+A query has one coordinator process for each of its sources.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from streamgroup.monitoring.query_totals import QueryFailure
 log = logging.getLogger("streamgroup")
 
 ANSWER_GRACE_S = 5.0
-"""How long after its deadline a drain's answer may arrive."""
+"""Seconds after the timeout of a drain within which its response may still arrive."""
 _ASKER_GRACE_S = 5.0
-"""How long after that the thread that asks for it may take to say so."""
+"""Seconds after that within which the requesting thread must return."""
 POLL_S = 0.05
-_NO_ANSWER = "its coordinator has not answered"
+_NO_ANSWER = "its coordinator has not responded"
 
 
 def drain_together(
@@ -40,11 +40,11 @@ def drain_together(
     ends: bool = False,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Drain the coordinators `runs` of the driver `pid` at once; return their answers, in that order.
+    """Drain the coordinators `runs` of the driver `pid` at the same time; return their responses in that order.
 
-    None of them plans while another waits for its last batch. A coordinator that refuses or has ended counts as not
-    drained, and `why` gives the reason. `ends`: afterwards Spark's next call of any of them ends the query. `meanwhile`
-    is called every POLL_S.
+    No coordinator plans while another one waits for its last batch. A coordinator that refuses or has ended counts as
+    not drained, and `why` in its response gives the reason. With `ends`, Spark's next call to one of the drained
+    coordinators ends the query. `meanwhile` is called every POLL_S seconds.
     """
     answers: list[dict[str, Any]] = [{"drained": False, "why": _NO_ANSWER} for _ in runs]
 
@@ -85,14 +85,17 @@ def _end(pid: int, runs: Sequence[str]) -> None:
 # --- failures of queries ---------------------------------------------------------------------------------------------
 
 MOST = 20
-"""Failures that the file of a driver keeps, the newest ones."""
+"""Maximum number of failures in the file of a driver; the newest are kept."""
 _MOST_BYTES = 1 << 20
 _lock = threading.Lock()
 """Held while a file is replaced: each session of an application has a listener with its own thread."""
 
 
 def record_failure(jvm_pid: int, failure: QueryFailure) -> None:
-    """Add a failure to the file of this driver. Raises OSError, PermissionError if the directory is not private."""
+    """Append a failure to the file of this driver.
+
+    Raises OSError, or PermissionError if the directory is not private.
+    """
     home = directory(jvm_pid).parent
     make_private(home)
     path = home / f"{jvm_pid}{FAILURES}"
@@ -106,7 +109,7 @@ def record_failure(jvm_pid: int, failure: QueryFailure) -> None:
 
 
 def recorded_failures() -> list[QueryFailure]:
-    """Return the failures that the files of this user's drivers on this machine hold, the oldest first."""
+    """Return the recorded failures of this user's drivers on this machine, the oldest first."""
     home = directory(0).parent
     if not is_private(home):
         return []
@@ -120,7 +123,7 @@ def recorded_failures() -> list[QueryFailure]:
 
 
 def _failures_in(path: Path) -> Iterator[QueryFailure]:
-    """Yield the failures of a file. A line in the format of another release is left out."""
+    """Yield the failures in a file. A line in the format of another release is skipped."""
     with suppress(OSError, UnicodeDecodeError), path.open() as file:
         for line in file.read(_MOST_BYTES).splitlines():
             with suppress(ValueError, TypeError, KeyError, RecursionError):

@@ -1,8 +1,8 @@
-"""The driver's JVM, seen from a coordinator's process: its pid, whether it has ended or is stopped (R27), and whether
-the SparkContext of the query has stopped (R29).
+"""Watches the driver's JVM from a coordinator process: whether the JVM has ended or is stopped (SIGSTOP), and whether
+the query's SparkContext has stopped.
 
-The JVM is the parent of that process, or an ancestor: if PYSPARK_PYTHON is a script that starts Python without `exec`,
-the shell is between them.
+The JVM is the parent of the coordinator process, or an ancestor: if PYSPARK_PYTHON is a script that starts Python
+without `exec`, the shell is between them. Rules R27 and R29 say what a coordinator does in these cases.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _JAVA = "java"
 _LIBJVM = b"libjvm."
 _MOST_ANCESTORS = 64
 PS_EVERY_S = 5.0
-"""How often `ps` runs on systems without /proc: each look starts a process."""
+"""How often `ps` runs on systems without /proc: each check starts a process."""
 PS_TIMEOUT_S = 2.0
 TOUCH_EVERY_S = 60.0
 """How often the directories of the block manager are touched: systemd-tmpfiles deletes those untouched for 10 days."""
@@ -43,7 +43,7 @@ def find_jvm(proc: Path = PROC) -> int | None:
 
 
 def _looked_up(pid: int, proc: Path) -> tuple[int, bool]:
-    """Return the parent of a process, 0 if unknown, and whether the process is a JVM."""
+    """Return the parent's pid of process `pid` (0 if unknown), and whether `pid` is a JVM."""
     fields = _stat_fields(_stat_path(pid, proc))
     parent = int(fields[1]) if len(fields) > 1 else 0
     try:
@@ -93,10 +93,10 @@ def _ps_output(pid: int, columns: str) -> str:
 
 
 class EndedWatch:
-    """Checks whether the JVM has ended; called several times a second.
+    """Checks whether the driver's JVM has ended. The caller checks several times a second.
 
-    A parent has ended when this process has another parent. An ancestor is watched by its pidfd, which stays valid when
-    the kernel reuses the pid; without pidfds (macOS, Linux before 5.3) by its pid.
+    If the JVM is the parent, it has ended when this process has another parent. Any other ancestor is watched by its
+    pidfd, which stays valid when the kernel reuses the pid; without pidfds (macOS, Linux before 5.3) by its pid.
     """
 
     def __init__(self, pid: int) -> None:
@@ -134,7 +134,7 @@ def _exists(pid: int) -> bool:
 
 
 class StoppedWatch:
-    """Checks whether one process is stopped, as by SIGSTOP; called several times a second."""
+    """Checks whether one process is stopped, for example by SIGSTOP. The caller checks several times a second."""
 
     def __init__(self, pid: int, proc: Path = PROC) -> None:
         self._pid = pid
@@ -145,9 +145,9 @@ class StoppedWatch:
         """When `ps` ran last, and the state that it printed."""
 
     def __call__(self, now: float) -> bool:
-        """Return whether the process is stopped at `now`, in monotonic seconds.
+        """Return whether the process is stopped; `now` is from `time.monotonic()`.
 
-        A process that a debugger traces (`t`) does not count as stopped.
+        A process that a debugger traces (state `t`) does not count as stopped.
         """
         return self._state(now) == STOPPED
 
@@ -162,12 +162,12 @@ class StoppedWatch:
 
 
 class ContextWatch:
-    """Checks whether the SparkContext of this process's query has stopped; called several times a second.
+    """Checks whether the SparkContext of this query has stopped. The caller checks several times a second.
 
-    In a notebook the JVM outlives `spark.stop()`, and so does a query that has no records to read: Spark ends it with
-    its next job, and calls the source until then. A context that stops removes the directories of its block
-    manager (Spark's DiskBlockManager.stop). Spark gives their paths to the process of a streaming source
-    (PythonStreamingSourceRunner). If Spark names no such directories, the context never counts as stopped.
+    In a notebook the JVM continues after `spark.stop()`. A query without records to read continues, too: Spark calls
+    its source until the next job fails. This class detects the stopped context by the block manager's directories,
+    which a stopping context removes (DiskBlockManager.stop). Spark passes their paths to the source's process
+    (PythonStreamingSourceRunner). If Spark passes no paths, the context never counts as stopped.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
@@ -187,7 +187,7 @@ class ContextWatch:
 
 
 def _may_exist(path: str) -> bool:
-    """Return whether a path exists. A file system that does not answer is not a directory that was removed."""
+    """Return whether a path exists. Returns True if the file system does not respond."""
     try:
         os.stat(path)
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""Pure: starting offsets, limits, splitting and packing of ranges, the data-loss policy, the batch's document."""
+"""Plans batches: starting offsets, limits, splitting and packing of ranges, data loss, the offset document."""

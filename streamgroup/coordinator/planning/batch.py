@@ -1,6 +1,6 @@
-"""The next batch: the document that follows the previous one, and the ranges that a replay reads.
+"""Computes the offset document of the next batch, and the ranges that a replay reads.
 
-Without I/O and clocks; may be called as often as Spark polls, that is every 10 ms.
+The functions use no I/O and no clock. Spark may poll every 10 ms, so they are called that often.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ def next_document(
     targets: Mapping[TopicPartition, int] | None = None,
     boundaries: Boundaries | None = None,
 ) -> Document | None:
-    """Return the document of a batch from `positions` (all partitions held) to `ends` (log ends, as far as known).
+    """Return the offset document of a batch from `positions` (all owned partitions) to `ends` (the known log ends).
 
-    None if there is nothing new, or less than `min_offsets`: the caller then returns Spark's `start` unchanged (R2).
-    `max_offsets` is shared by the backlog; with `is_strict` the batch never exceeds it. `max_bytes` is shared, too, by
-    the `densities` of the partitions; both limits hold. `targets` are AvailableNow's snapshot (R11): no partition is
-    read beyond its target, and a partition without a target, which was created later, is not read. With `boundaries`
-    (Kafka 0.7) a limit is rounded to one of them (R34), and a partition without a known boundary is not read yet.
+    Returns None if there are fewer than `min_offsets` new offsets: the caller then returns Spark's `start` unchanged
+    (R2). All partitions with a backlog share `max_offsets`; with `is_strict` the batch never exceeds it. They also
+    share `max_bytes`, converted to offsets by their `densities`; both limits apply. `targets` are AvailableNow's end
+    offsets (R11): no partition is read beyond its target, and a partition without a target, which was created later, is
+    not read. With `boundaries` (Kafka 0.7) a limit is rounded to a message boundary (R34), and a partition without a
+    known boundary is not read yet.
     """
     backlog = backlog_of(positions, ends, targets)
     if not backlog or sum(map(len, backlog.values())) < min_offsets:
@@ -69,9 +70,10 @@ def next_document(
 def empty_document(
     previous: Document, *, group: str, lineage: str, run: str, positions: Mapping[TopicPartition, Position]
 ) -> Document:
-    """Return a document without ranges under the next sequence number: AvailableNow continues to wait with it (R10).
+    """Return a document without ranges under the next sequence number, with which AvailableNow continues to wait (R10).
 
-    A document without positions is marked as founded if `previous` is: otherwise a restart uses startingOffsets (R7).
+    If the document has no positions and `previous` is marked as founded, the result is marked, too: otherwise a restart
+    would apply startingOffsets again (R7).
     """
     return Document(
         group=group,
@@ -84,7 +86,7 @@ def empty_document(
 
 
 def founded_document(previous: Document, *, group: str, lineage: str, run: str) -> Document:
-    """Return the document of a query that begins with a subscription of no partitions (R7)."""
+    """Return the document of a query whose subscription matched no partitions when it began (R7)."""
     empty = empty_document(previous, group=group, lineage=lineage, run=run, positions={})
     return replace(empty, is_founded=True)
 
@@ -94,11 +96,11 @@ def below_targets(
     targets: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int] | None = None,
 ) -> frozenset[TopicPartition]:
-    """Return the partitions whose positions are below their ends of AvailableNow's snapshot (R11).
+    """Return the partitions that AvailableNow has not read up to their targets, which are its end offsets (R11).
 
-    `positions` are those of a current generation, without partitions that were deleted. A log that was cut below its
-    target since the snapshot counts as read at its end: it may never reach the target. `ends` are log ends listed
-    *after* the snapshot; with older ones, below their targets, a partition would count as read too early.
+    `positions` are those of the current generation, without deleted partitions. A log that was truncated below its
+    target counts as read at its log end, because it may never reach the target. `ends` are log ends listed *after* the
+    targets; with older ends, below the targets, a partition would count as read too early.
     """
     now = ends or {}
     return frozenset(tp for tp, position in positions.items() if position.offset < _target(tp, targets, now))
@@ -110,10 +112,10 @@ def _target(tp: TopicPartition, targets: Mapping[TopicPartition, int], ends: Map
 
 
 def replay_ranges(document: Document, committed: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetRange]:
-    """Return what the replay of a document reads: every range, held or not, above the group's committed offset (R13).
+    """Return the ranges that the replay of `document` reads: all of them, less the offsets that are committed (R13).
 
-    `committed` is what the group had committed when the replay was first asked for; a partition without a commit is
-    absent, and its entire range is replayed.
+    Partitions that this member does not own are included. `committed` has the group's offsets from when Spark first
+    requested the replay; if a partition has no commit, its entire range is replayed.
     """
     left = []
     for range_ in document.ranges:
@@ -125,12 +127,13 @@ def replay_ranges(document: Document, committed: Mapping[TopicPartition, Committ
 
 
 def whole_batch(start: Document, end: Document) -> Document:
-    """Return `end` with its ranges if it is an offset of Spark's own connector, which writes positions only.
+    """Return `end` with ranges if it is an offset of Spark's own Kafka source, which contains only positions.
 
-    The connector has planned the batch, and it has not sunk. The batch reads from the positions of `start` to the
-    positions of `end`. A partition that an offset of the connector lacks was added later, and the connector reads it
-    from offset 0. Raises ConfigError if any other `start` lacks the first offset of a partition. For batch 0 the
-    connector keeps the first offsets in a file of the checkpoint that Spark does not pass to a source in Python.
+    Spark's source has planned that batch, and it is not completed. It reads from the positions of `start` to the
+    positions of `end`. A partition that only `end` has was added later, and Spark's source reads it from offset 0.
+    Raises ConfigError if a partition is missing from `start`, and `start` is a document of streamgroup or is empty. It
+    is empty for batch 0: Spark's source stores the first offsets in a file of the checkpoint that Spark does not pass
+    to a Python source.
     """
     if end.lineage or not end.positions:
         return end
@@ -155,7 +158,7 @@ def backlog_of(
     ends: Mapping[TopicPartition, int],
     targets: Mapping[TopicPartition, int] | None,
 ) -> dict[TopicPartition, OffsetRange]:
-    """Return the unread range of each partition, up to the end of its log or its target, whichever comes first."""
+    """Return the unread range of each partition, up to its log end or its target, whichever is lower."""
     backlog = {}
     for tp, position in positions.items():
         end = ends.get(tp, position.offset)
@@ -167,10 +170,10 @@ def backlog_of(
 
 
 def offsets_behind(end: Any, latest: Any) -> list[int]:
-    """Return for each partition held the number of offsets from a batch's end to the end of its log, none below 0.
+    """Return for each owned partition the number of offsets from a batch's end to the log end, at least 0.
 
-    `end` is the end document of the batch and `latest` the end offsets of the logs, `{"orders": {"0": 110}}`. Both are
-    JSON texts or values. A partition that one of them lacks is left out. For Kafka 0.7 the numbers are bytes.
+    `end` is the end document of the batch and `latest` the log end offsets, `{"orders": {"0": 110}}`. Both are JSON
+    texts or values. A partition that one of them lacks is skipped. For Kafka 0.7 the numbers are bytes.
     """
     positions, behind = _mapping(_mapping(end).get("positions")), []
     for topic, partitions in _mapping(latest).items():
@@ -182,7 +185,7 @@ def offsets_behind(end: Any, latest: Any) -> list[int]:
 
 
 def offset_metrics(behind: list[int]) -> dict[str, str]:
-    """Return the metrics of Spark's Kafka source (KafkaMicroBatchStream.metrics); empty if no partition is known."""
+    """Return the metrics of Spark's Kafka source (KafkaMicroBatchStream.metrics); empty if `behind` is empty."""
     if not behind:
         return {}
     return {
@@ -193,7 +196,7 @@ def offset_metrics(behind: list[int]) -> dict[str, str]:
 
 
 def _mapping(offset: Any) -> Mapping[str, Any]:
-    """Return an offset of a progress, text or value, as a mapping; empty if it is not one."""
+    """Return an offset of a StreamingQueryProgress, JSON text or value, as a mapping; empty if it is not one."""
     try:
         value = json.loads(offset) if isinstance(offset, str) else offset
     except (ValueError, RecursionError):

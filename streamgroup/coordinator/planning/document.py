@@ -25,7 +25,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.model import NO_TOPIC_ID, UNKNOWN_EPOCH, Document, OffsetRange, Position, TopicPartition
 
 FORMAT = 2
-"""The newest format that this release reads. It writes format 1 if that suffices."""
+"""The newest format that this release reads. It writes format 1 whenever format 1 can express the document."""
 
 _KEYS = ("streamgroup", "group", "lineage", "run", "sequence", "ranges", "positions", "topics")
 _KEYS_OF_FORMAT = {1: _KEYS, 2: (*_KEYS, "founded")}
@@ -41,7 +41,7 @@ def to_value(document: Document) -> dict[str, Any]:
     positions: no planner may make such a document.
     """
     if document.is_founded and (document.ranges or document.positions):
-        raise ValueError(f"document {document.sequence} is marked as founded, and has ranges or positions")
+        raise ValueError(f"document {document.sequence} is marked as 'founded', and has ranges or positions")
     value: dict[str, Any] = {
         "streamgroup": 2 if document.is_founded else 1,
         "group": document.group,
@@ -58,14 +58,14 @@ def to_value(document: Document) -> dict[str, Any]:
 
 
 class DocumentCache:
-    """Parses documents and keeps the two newest ones, since Spark polls every 10 ms with the same start.
+    """Parses offset documents and keeps the two newest: Spark polls every 10 ms with the same start.
 
     Comparing a value with one parsed before takes a hundredth of the time of parsing. The caller must not change a
-    value in place: Spark makes new values from the text of each call. Used by one thread.
+    value in place; Spark creates new values from the text with each call. Only one thread may use the cache.
     """
 
     _REMEMBERED = 2
-    """The start and the end of a batch: the end is the start of the next one."""
+    """The start and the end of a batch. The end of one batch is the start of the next one."""
 
     def __init__(self) -> None:
         self._read: tuple[tuple[Mapping[str, Any], Document], ...] = ()
@@ -81,21 +81,21 @@ class DocumentCache:
 
 
 def from_value(value: Mapping[str, Any]) -> Document:
-    """Return the document of a JSON value: ours of any format up to FORMAT, or an offset of Spark's own connector.
+    """Parse a JSON value as an offset document: ours of any format up to FORMAT, or an offset of Spark's connector.
 
-    Spark's own, `{"topic": {"0": 123}}`, becomes a document with positions only: no lineage, no run, sequence 0.
-    Raises ConfigError for any other value, with the format or the place that is wrong.
+    The connector's `{"topic": {"0": 123}}` becomes a document with only positions: no lineage, no run, sequence 0.
+    Raises ConfigError for any other value; the error names the format or the invalid part.
     """
     if not isinstance(value, Mapping) or not value:
-        raise _unreadable(value, "it is not a JSON object with content")
+        raise _unreadable(value, "it is not a non-empty JSON object")
     # A topic may be called "streamgroup": in Spark's own offset its value is an object, in ours a number.
     if isinstance(value.get("streamgroup"), Mapping) or "streamgroup" not in value:
         return _from_spark(value)
     version = _integer(value, value["streamgroup"], 1, "streamgroup")
     if version > FORMAT:
         raise ConfigError(
-            f"the checkpoint holds offset documents of format {version}, and this release of streamgroup reads formats "
-            f"up to {FORMAT}. Use the release that wrote the checkpoint (it reads format {version}) or a later one"
+            f"cannot read the checkpoint's offset documents: they have format {version}, and this release of "
+            f"streamgroup reads formats up to {FORMAT}. Use the release that wrote the checkpoint, or a later one"
         )
     keys = _KEYS_OF_FORMAT[version]
     if set(value) != set(keys):
@@ -129,7 +129,7 @@ def _nested(items: Iterable[tuple[TopicPartition, list[int]]]) -> dict[str, dict
 
 
 def _topic_ids(positions: Mapping[TopicPartition, Position]) -> dict[str, str]:
-    """Return the ids of the topics that have one. Brokers before 2.8 have none."""
+    """Return the topic ids by topic name. Brokers before 2.8 have no topic ids."""
     ids: dict[str, str] = {}
     for tp in sorted(positions):
         topic_id = positions[tp].topic_id
@@ -160,23 +160,27 @@ def _ranges(value: Mapping[str, Any]) -> Iterator[OffsetRange]:
 def _positions(value: Mapping[str, Any]) -> dict[TopicPartition, Position]:
     topics = value["topics"]
     if not isinstance(topics, Mapping) or not all(isinstance(i, str) and i for i in topics.values()):
-        raise _unreadable(value, "'topics' must give each topic its id")
+        raise _unreadable(value, "'topics' must map each topic to its id")
     positions = {}
     for tp, pair in _entries(value, value["positions"], "positions"):
         offset, epoch = _pair(value, pair, UNKNOWN_EPOCH, f"positions of {tp}")
         positions[tp] = Position(offset, topics.get(tp.topic, NO_TOPIC_ID), epoch)
     strangers = set(topics) - {tp.topic for tp in positions}
     if strangers:
-        raise _unreadable(value, f"'topics' names {sorted(strangers)[0]!r}, of which no partition has a position")
+        raise _unreadable(
+            value, f"'topics' contains {sorted(strangers)[0]!r}, but no partition of that topic has a position"
+        )
     return dict(sorted(positions.items(), key=_key))
 
 
 def _entries(value: Mapping[str, Any], nested: object, place: str) -> Iterator[tuple[TopicPartition, Any]]:
     if not isinstance(nested, Mapping):
-        raise _unreadable(value, f"{place} is not an object of topics")
+        raise _unreadable(value, f"{place} is not a JSON object with topics as keys")
     for topic, partitions in nested.items():
         if not isinstance(partitions, Mapping):
-            raise _unreadable(value, f"{place}: {topic!r} has no object of partitions")
+            raise _unreadable(
+                value, f"{place}: the value of topic {topic!r} is not a JSON object with partitions as keys"
+            )
         for number, entry in partitions.items():
             # Only the one spelling of a number: "00" or "+0" would be a second text for the same document.
             if not isinstance(number, str) or not _PARTITION.fullmatch(number):
@@ -207,6 +211,7 @@ def _unreadable(value: object, reason: str) -> ConfigError:
     text = json.dumps(value, default=repr)
     excerpt = text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…"
     return ConfigError(
-        f"the checkpoint's offset is neither a document of streamgroup nor an offset of Spark's Kafka connector: "
-        f"{reason}. Restore the checkpoint's files or start with a new checkpoint. The offset is {excerpt}"
+        f"cannot read an offset in the checkpoint: it is neither an offset document of streamgroup nor an offset of "
+        f"Spark's Kafka connector: {reason}. Restore the checkpoint's files or start with a new checkpoint. The "
+        f"offset is {excerpt}"
     )

@@ -1,4 +1,4 @@
-"""The newest valid answers of the brokers about the logs of a run (R8)."""
+"""Stores the brokers' latest valid responses about the logs of a query, and discards outdated ones (R8)."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REFRESH_DEADLINE_MS = 5_000
-"""Milliseconds that one request for metadata or for offsets may take, with its retries."""
+"""Milliseconds that one request for metadata or offsets may take, including its retries."""
 SETTLING_S = 0.5
-"""How long after a topic was recreated a broker may still answer for the old topic's log."""
+"""How long after a topic was recreated a broker may still return offsets of the old topic's log."""
 ABSENT_S = 3600.0
 """Seconds for which the id of a deleted topic is remembered, to recognise a topic recreated under its name."""
 
 
 class KnownLogs:
-    """The ranges, high watermarks and leader epochs last listed, and the newest metadata.
+    """Stores the last listed offset ranges, high watermarks and leader epochs of the logs, and the newest metadata.
 
-    All times are monotonic seconds, given by the caller. `metadata_max_age_s` is the longest time between two reads of
-    the metadata.
+    All times are `time.monotonic()` values that the caller passes. `metadata_max_age_s` is the longest time between two
+    refreshes of the metadata.
     """
 
     def __init__(self, metadata_max_age_s: float) -> None:
         self.snapshot = ClusterSnapshot({}, {})
         self.changes = object()
-        """A new object after each change of what is known of the logs: callers cache by its identity."""
+        """A new object whenever the stored log data changes: callers cache results by its identity."""
         self.epoch = 0
-        """Grows whenever earlier answers become invalid."""
+        """Increases whenever earlier responses become invalid."""
         self._ranges: dict[TopicPartition, LogRange] = {}
         self._watermarks: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         """The leader epoch under which each log end was listed."""
         self._valid_from: dict[TopicPartition, float] = {}
-        """By partition: answers to requests sent before this time are about an older log. Dropped when no such request
-        can be pending any more."""
+        """By partition: responses to requests sent before this time are about an older log. Dropped once none can be
+        pending."""
         self._topic_ids: dict[str, tuple[str, float]] = {}
-        """The id of each topic, and when it was last seen."""
+        """The id of each topic, and when the topic was last seen."""
         self._remembered_s = max(ABSENT_S, 2 * metadata_max_age_s)
 
     # --- what is known -----------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ class KnownLogs:
         return {tp: self._ranges[tp] for tp in partitions if tp in self._ranges}
 
     def watermarks(self, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, LogRange]:
-        """Return `logs` up to their high watermarks: an open transaction is not a loss (R8)."""
+        """Return `logs` with their high watermarks as ends: an open transaction is not a data loss (R8)."""
         high = self._watermarks
         return {
             tp: known if high.get(tp, 0) <= known.latest else replace(known, latest=high[tp])
@@ -71,13 +71,13 @@ class KnownLogs:
         return {tp: epoch for tp, epoch in newest.items() if epoch != UNKNOWN_EPOCH}
 
     def has_ranges(self, partitions: Set[TopicPartition]) -> bool:
-        """Return whether the start of every one of these logs is known."""
+        """Return whether the start offsets of all these logs are known."""
         return self._ranges.keys() >= partitions
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def void(self, partitions: Iterable[TopicPartition], until: float) -> None:
-        """Drop the known ranges of these logs, and answers to requests sent before `until`."""
+        """Drop the known ranges of these logs, and ignore responses to requests sent before `until`."""
         for tp in partitions:
             self._valid_from[tp] = until
             self._forget(tp)
@@ -85,9 +85,11 @@ class KnownLogs:
         self.epoch += 1
 
     def take_snapshot(self, snapshot: ClusterSnapshot, followed: Collection[TopicPartition], now: float) -> None:
-        """Take metadata that was answered at `now`. The ranges of `followed` are kept though it may lack them.
+        """Store metadata that was returned at `now`.
 
-        `snapshot` stays the same object if nothing has changed, the usual case: callers cache by its identity.
+        Ranges of `followed` topics are kept even if `snapshot` lacks the topics.
+
+        If nothing has changed, the usual case, `self.snapshot` stays the same object: callers cache by its identity.
         """
         if snapshot != self.snapshot:
             self.snapshot = snapshot
@@ -96,10 +98,11 @@ class KnownLogs:
         self._drop_gone(followed, now)
 
     def take_listing(self, ends: Listed, watermarks: Listed, starts: Listed, *, sent_at: float) -> set[TopicPartition]:
-        """Store the leaders' answers. Return the partitions whose answers are about an older log and do not count.
+        """Store listed offsets. Return the partitions whose responses are about an older log, so that they are ignored.
 
-        `changes` stays the same object if no answer differs, the usual case. A start that was not listed
-        stays unchanged. If none is known, the range stays unknown, since the start was dropped during the listing.
+        If no offset has changed, the usual case, `changes` stays the same object. A start offset that was not listed
+        stays unchanged. If a start offset is not known, because it was dropped during the listing, the range stays
+        unknown.
         """
         void = {tp for tp in ends if sent_at < self._valid_from.get(tp, 0.0)}
         if void:
@@ -123,24 +126,25 @@ class KnownLogs:
         return void
 
     def any_valid(self, void: Iterable[TopicPartition], now: float) -> bool:
-        """Return whether an answer to a request sent at `now` counts for one of `void`, which `take_listing` returned.
+        """Return whether a response to a request sent at `now` would be valid for any partition of `void`.
 
-        It does not until SETTLING_S after a topic was recreated.
+        `void` is the result of `take_listing`. Responses are invalid until SETTLING_S seconds after a topic was
+        recreated.
         """
         return any(self._valid_from[tp] <= now for tp in void)
 
     def _drop_cut(self) -> None:
-        """Drop ends listed under another leader epoch: a new leader may have truncated the log, or the topic is new."""
+        """Drop log ends listed under another leader epoch: the log may have been truncated, or the topic is new."""
         for tp, epoch in _epochs_of(self.snapshot).items():
             if UNKNOWN_EPOCH not in (epoch, self._epochs.get(tp, UNKNOWN_EPOCH)) and epoch != self._epochs[tp]:
                 self._forget(tp)
                 self.changes = object()
 
     def _drop_recreated(self, now: float) -> None:
-        """Drop the ranges of recreated topics, whose leader epochs may equal the old ones.
+        """Drop the ranges of recreated topics: their leader epochs may equal the old ones.
 
-        Answers within SETTLING_S are dropped, too. ListOffsets identifies topics by name only, and the leader may still
-        answer for the old topic.
+        Responses within SETTLING_S seconds are dropped, too. ListOffsets identifies topics only by name, and the leader
+        may still return offsets of the old topic.
         """
         for name, topic in self.snapshot.topics.items():
             known, _ = self._topic_ids.get(name, (topic.topic_id, now))

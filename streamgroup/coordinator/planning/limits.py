@@ -11,10 +11,10 @@ from streamgroup.model import OffsetRange, TopicPartition
 
 
 def min_offsets_now(min_offsets: int | None, waited_s: float | None, max_delay_s: float) -> int:
-    """Return the fewest offsets of a batch planned `waited_s` seconds after the batch before it.
+    """Return the minimum offsets of a batch that is planned `waited_s` seconds after the previous batch.
 
-    `waited_s` is None for the first batch of a run, which is never delayed. Every later batch needs `min_offsets` until
-    `max_delay_s` seconds have passed, as in Spark's own Kafka source.
+    `waited_s` is None for the first batch after the start of the query, which is never delayed. Every later batch needs
+    `min_offsets` until `max_delay_s` seconds have passed, as in Spark's own Kafka source.
     """
     if min_offsets is None or waited_s is None or waited_s >= max_delay_s:
         return 1
@@ -22,17 +22,17 @@ def min_offsets_now(min_offsets: int | None, waited_s: float | None, max_delay_s
 
 
 def rate_limit(backlog: Mapping[TopicPartition, OffsetRange], max_offsets: int) -> dict[TopicPartition, int]:
-    """Return the end offset of each partition's batch when all partitions together may take `max_offsets` offsets.
+    """Return the end offset of each partition if all partitions together may take `max_offsets` offsets.
 
     Each partition takes a share in proportion to its backlog, rounded down, as in Spark's own Kafka source. A share
-    below 1 is rounded up to 1, or a small partition would starve if others are large. With many such partitions the
-    batch exceeds `max_offsets`. The end never passes the backlog's end. The shares are integers because a double cannot
-    represent every offset.
+    below 1 is rounded up to 1, because otherwise a small partition would starve next to large ones. With many such
+    partitions the batch exceeds `max_offsets`. The end never exceeds the end of the backlog. The shares are computed
+    with integers, because a double cannot represent every offset.
 
     Raises ValueError if `max_offsets` is below 1.
     """
     if max_offsets < 1:
-        raise ValueError(f"invalid limit of offsets: expected at least 1, not {max_offsets}")
+        raise ValueError(f"invalid limit of {max_offsets} offsets: expected at least 1")
     total = sum(map(len, backlog.values()))
     return {tp: _limited(range_, max_offsets, total) for tp, range_ in backlog.items()}
 
@@ -40,16 +40,16 @@ def rate_limit(backlog: Mapping[TopicPartition, OffsetRange], max_offsets: int) 
 def byte_limit(
     backlog: Mapping[TopicPartition, OffsetRange], max_bytes: int, densities: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the end offset of each partition's batch when all partitions together may take `max_bytes` bytes.
+    """Return the end offset of each partition if all partitions together may take `max_bytes` bytes.
 
-    `densities` has the bytes of UNIT offsets of each partition. Each takes a share of the bytes in proportion to the
-    bytes of its backlog, rounded down to offsets. A share below one offset is rounded up to one: a record larger than
-    the limit would never be read otherwise. The end never passes the backlog's end.
+    `densities` has the estimated bytes of UNIT offsets of each partition. Each partition takes a share of the bytes in
+    proportion to the bytes of its backlog, rounded down to offsets. A share below one offset is rounded up to one,
+    because otherwise a record larger than the limit would never be read. The end never exceeds the end of the backlog.
 
     Raises ValueError if `max_bytes` is below 1.
     """
     if max_bytes < 1:
-        raise ValueError(f"invalid limit of bytes: expected at least 1, not {max_bytes}")
+        raise ValueError(f"invalid limit of {max_bytes} bytes: expected at least 1")
     total = sum(len(range_) * densities[tp] for tp, range_ in backlog.items())
     # A share of bytes, max_bytes * UNIT * len * density / total, is len * max_bytes * UNIT / total offsets.
     shares = {tp: len(range_) * max_bytes * UNIT // total for tp, range_ in backlog.items() if len(range_)}
@@ -57,19 +57,19 @@ def byte_limit(
 
 
 def size_of(ranges: Iterable[OffsetRange], densities: Mapping[TopicPartition, int]) -> int:
-    """Return the bytes of `ranges` by the same estimate, rounded up."""
+    """Return the estimated bytes of `ranges`, rounded up. `densities` is as in `byte_limit`."""
     return -(-sum(len(range_) * densities[range_.partition] for range_ in ranges) // UNIT)
 
 
 def smaller(*limits: int | None) -> int | None:
-    """Return the smallest of the limits that are set; None if none is."""
+    """Return the smallest limit that is not None; None if all are None."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def strict_limit(backlog: Mapping[TopicPartition, OffsetRange], max_offsets: int) -> dict[TopicPartition, int]:
-    """Return the end offsets of the first partitions of `backlog`, which take `max_offsets` offsets at most.
+    """Return the end offsets of the first partitions of `backlog`, which together take at most `max_offsets` offsets.
 
-    A partition for which nothing is left is absent.
+    A partition whose share would be 0 is absent.
     """
     until = {}
     for tp, range_ in sorted(backlog.items()):
@@ -92,7 +92,7 @@ def _limited(backlog: OffsetRange, max_offsets: int, total: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """The known offsets of Kafka 0.7 at which a message ends, so that a batch may end there (R34)."""
+    """Known message boundaries of Kafka 0.7 logs: offsets at which a batch may end (R34)."""
 
     segment_starts: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
     """The start offsets of each log's segments, ascending."""
@@ -103,21 +103,21 @@ class Boundaries:
 
 @dataclass(frozen=True, slots=True)
 class MessageAlignedLimits:
-    """Limits rounded to message boundaries."""
+    """The result of `whole_messages`: the end offsets of a batch, rounded to message boundaries."""
 
     until: dict[TopicPartition, int]
     """The end offset of each partition with a known boundary."""
     unscanned: tuple[OffsetRange, ...]
-    """The ranges without a known boundary: the cluster must scan their messages first."""
+    """The ranges without a known boundary: a scan must find their message boundaries first."""
 
 
 def whole_messages(
     backlog: Mapping[TopicPartition, OffsetRange], limits: Mapping[TopicPartition, int], known: Boundaries
 ) -> MessageAlignedLimits:
-    """Round each limit down to the last known boundary: a segment's start, or if there is none, a message's end.
+    """Round each limit down to the last known boundary: a segment's start, or else the end of a message.
 
-    A limit is a maximum, except that a batch always takes a partition's first message. A message larger than the limit
-    would never be read otherwise.
+    A limit is a maximum, except that a batch always takes a partition's first message. Otherwise a message larger than
+    the limit would never be read.
     """
     until: dict[TopicPartition, int] = {}
     unscanned = []

@@ -1,4 +1,4 @@
-"""Schedules a run's requests to the brokers about its logs: metadata, log ends, the questions of other threads.
+"""Decides which request about its logs a query sends next: metadata, log ends, or a request that another thread posted.
 
 The caller carries out one step after the other, and passes the result of each to the schedule:
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Q = TypeVar("Q")
 
 LISTING_EVERY_S = 0.05
-"""The ends are listed at most this often. Spark polls every 10 ms while there is nothing new, and every call waits for
-a listing that began after it: an older one would miss records that were written before `processAllAvailable()`."""
+"""Minimum time between two listings of the log ends. Spark polls every 10 ms while there is nothing new. Each call
+waits that began after it: an older one would miss records that were written before `processAllAvailable()`."""
 REST = 4
 """The pause between two listings, in multiples of the CPU time of the last one. Requests and answers of 10,000
 partitions take some 0.15 s, and a query that only waits should not keep a CPU busy."""
@@ -44,49 +44,52 @@ LEADERLESS_EVERY_S = 1.0
 RETRY_AFTER_S = 0.5
 """The pause after a step that has failed, and before a leader that did not answer is asked again."""
 METADATA_EVERY_S = 5.0
-"""The metadata is refreshed at least this often, so that new topics and partitions are read soon. Kafka's default of 5
-minutes is for clients that only look for leaders. Spark's own source lists the partitions with every trigger."""
+"""Maximum time between two refreshes of the metadata, so that new topics and partitions are read soon. Kafka's default
+is for clients that only look for leaders. Spark's own source lists the partitions with every trigger."""
 METADATA_REST = 75
 """The pause between two such refreshes, in multiples of the CPU time of reading the last one. For 10,000 partitions
 that takes some 0.1 s, and passing it to the member a fifth more: every 5 s that was 2 to 3 % of a CPU."""
 _CAUSES = 3
-"""Causes that a warning names at most. There may be one for each partition."""
+"""Maximum number of causes in a warning. There may be one for each partition."""
 UNFOLLOWED_S = 60.0
-"""The longest wait while no metadata is followed."""
+"""The longest wait while the schedule watches no topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Q]):
-    """Answer a question of another thread."""
+    """Step: carry out a request that another thread posted."""
 
     question: Q
 
 
 @dataclass(frozen=True, slots=True)
 class FetchMetadata:
-    """Read the metadata of `topics`, or of all topics if `reads_all`. `elsewhere`: from another broker than before."""
+    """Step: read the metadata of `topics`, or of all topics if `reads_all`.
+
+    `elsewhere`: read it from another broker than before.
+    """
 
     topics: frozenset[str]
     reads_all: bool
     elsewhere: bool
     doubts: int
-    """How often the metadata had been doubted when this step began."""
+    """The number of calls of `refresh_metadata` before this step."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListLogs:
-    """List the logs of `asked`, which are those of `wanted` whose leaders are expected to answer."""
+    """Step: list the offsets of the partitions `asked`: those of `wanted` whose leaders are expected to respond."""
 
     wanted: frozenset[TopicPartition]
     asked: Collection[TopicPartition]
     epoch: int
-    """Answers to requests of another epoch do not count."""
+    """Responses to requests of another epoch are ignored."""
     started_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class PublishMetadata:
-    """Report new metadata to the run, and the topics that were asked for."""
+    """Step: report new metadata, and the topics that were requested, to the query's `Run`."""
 
     snapshot: ClusterSnapshot
     topics: frozenset[str]
@@ -94,21 +97,21 @@ class PublishMetadata:
 
 @dataclass(frozen=True, slots=True)
 class FailQuery:
-    """Fail the query: no retry resolves `error`. Further steps follow."""
+    """Step: fail the query, because retrying does not resolve `error`. Further steps follow."""
 
     error: BrokerError
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for `seconds`, or until another thread changes the schedule."""
+    """Step: wait for `seconds`, or until another thread changes the schedule."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class EndReading:
-    """Take no further step."""
+    """Step: end the loop; no further step follows."""
 
 
 Step = Answer[Q] | FetchMetadata | ListLogs | PublishMetadata | FailQuery | Wait | EndReading
@@ -116,9 +119,10 @@ Step = Answer[Q] | FetchMetadata | ListLogs | PublishMetadata | FailQuery | Wait
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The result of a ListLogs. A partition whose leader did not answer is absent.
+    """The result of a `ListLogs` step. Partitions whose leader did not respond are absent.
 
-    `watermarks` are listed if the ends are last stable offsets. `starts` are None if they were not listed.
+    `watermarks` are listed only if the ends are last stable offsets. `starts` is None if the start offsets were not
+    listed.
     """
 
     step: ListLogs
@@ -126,13 +130,14 @@ class Listing:
     watermarks: Listed
     starts: Listed | None
     causes: Sequence[str]
-    """Why ends are absent."""
+    """The errors because of which log ends are absent."""
 
 
 class LogReadSchedule(Generic[Q]):
-    """The schedule of one run. `Q` is a question of another thread.
+    """Schedules the requests of one query about its logs. `Q` is the type of a request that another thread posts.
 
-    All times are monotonic seconds, given by the caller, which lets only one thread at a time use the schedule.
+    All times are `time.monotonic()` values that the caller passes. The caller lets only one thread at a time use the
+    schedule.
     """
 
     def __init__(self, metadata_max_age_s: float, *, has_pattern: bool) -> None:
@@ -141,7 +146,7 @@ class LogReadSchedule(Generic[Q]):
         """The error of the last step, if it has failed."""
         self.is_stopping = False
         self.listed_at = 0.0
-        """When the newest complete listing began; 0 if another one is due at once."""
+        """When the newest complete listing began; 0 if the next one is due at once."""
         self._metadata_max_age_s = metadata_max_age_s
         self._metadata_cpu_s = 0.0
         self._has_pattern = has_pattern
@@ -150,9 +155,9 @@ class LogReadSchedule(Generic[Q]):
         self._topics: frozenset[str] | None = None
         self._metadata_at: float | None = None
         self._doubts = 0
-        """Counts calls of `refresh_metadata`. A snapshot asked for before such a call does not satisfy it."""
+        """Counts calls of `refresh_metadata`. A snapshot that was requested before such a call does not satisfy it."""
         self._distrusts = False
-        """Whether the next refresh asks another broker for the metadata."""
+        """Whether the next refresh requests the metadata from another broker."""
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._asked_for: Collection[TopicPartition] = ()
         """The collection from which `_partitions` was last made."""
@@ -161,24 +166,24 @@ class LogReadSchedule(Generic[Q]):
         self._listing_cpu_s = 0.0
         self._led: Memo[list[TopicPartition]] = Memo()
         self._missing: frozenset[TopicPartition] = frozenset()
-        """Partitions whose leaders did not answer the last listing. They are asked again at `_ask_missing_at`."""
+        """Partitions whose leaders did not respond to the last listing. They are listed again at `_ask_missing_at`."""
         self._ask_missing_at = 0.0
         self._reported_missing: frozenset[TopicPartition] = frozenset()
         self._retry_at = 0.0
         self._final: BrokerError | None = None
-        """An error that no retry resolves, until the query is failed with it."""
+        """An error that retrying does not resolve, until a FailQuery step has reported it."""
         self.retries = 0
         """The number of refreshes that failed, and of listings that failed or lack a partition: all are repeated."""
 
     @property
     def metadata_at(self) -> float:
-        """Time of the last refresh of the metadata; 0 before the first, and while another one is due at once."""
+        """Time of the last metadata refresh; 0 before the first refresh, and while the next one is due at once."""
         return self._metadata_at or 0.0
 
     # --- requests -------------------------------------------------------------------------------------------
 
     def ask(self, question: Q) -> None:
-        """Have `question` answered before any other step, after earlier questions."""
+        """Queue a request of another thread; it is carried out before any other step, after earlier requests."""
         self._questions.append(question)
 
     def follow(self, topics: Collection[str]) -> None:
@@ -187,12 +192,12 @@ class LogReadSchedule(Generic[Q]):
         self._metadata_at = None
 
     def refresh_metadata(self) -> None:
-        """Refresh the metadata soon: an answer has shown that it is old."""
+        """Refresh the metadata soon: a broker's response has shown that it is out of date."""
         self._metadata_at = None
         self._doubts += 1
 
     def want_ends(self, partitions: Collection[TopicPartition], now: float) -> None:
-        """Have the logs of `partitions` listed by a listing that begins after `now`."""
+        """Schedule a listing of `partitions` that begins after `now`."""
         if partitions is not self._asked_for:
             if not self._partitions.issuperset(partitions):
                 self.listed_at = 0.0
@@ -200,7 +205,7 @@ class LogReadSchedule(Generic[Q]):
         self._asked_at = now
 
     def doubt(self, partitions: Collection[TopicPartition], now: float) -> None:
-        """Drop what is known at `now` of these logs, which may be stale; list them and refresh the metadata."""
+        """Drop the log data known at `now` of `partitions`, which may be stale; list them and refresh the metadata."""
         self.logs.void(partitions, now)
         self._starts_at = 0.0
         self.listed_at = 0.0
@@ -208,7 +213,7 @@ class LogReadSchedule(Generic[Q]):
         self.refresh_metadata()
 
     def stop(self) -> list[Q]:
-        """Have no further step taken. Return the questions that are left without an answer."""
+        """End the schedule. Return the posted requests that were not carried out."""
         self.is_stopping = True
         left = list(self._questions)
         self._questions.clear()
@@ -217,7 +222,7 @@ class LogReadSchedule(Generic[Q]):
     # --- the next step ---------------------------------------------------------------------------------------------
 
     def next_step(self, now: float) -> Step[Q]:
-        """Return the next step. Called again after the step was carried out."""
+        """Return the next step. Call it again after that step is carried out."""
         if self._unpublished is not None:
             news, self._unpublished = self._unpublished, None
             return news
@@ -232,7 +237,7 @@ class LogReadSchedule(Generic[Q]):
         return Answer(self._questions.popleft()) if self._questions else self._next_look(now)
 
     def _next_look(self, now: float) -> FetchMetadata | ListLogs | Wait:
-        """Return the request that is due, or how long the known answers are new enough."""
+        """Return the request that is due, or how long the known log data is recent enough."""
         until_refresh, until_listing = self._until_refresh(now), self._until_listing(now)
         if until_refresh <= 0:
             return self._fetch_metadata()
@@ -249,7 +254,7 @@ class LogReadSchedule(Generic[Q]):
         return self._metadata_at + every_s - now
 
     def _follows(self) -> bool:
-        """Return whether there is metadata to watch: of topics, or of topics that a pattern may match later."""
+        """Return whether the schedule watches metadata: of topics, or of topics that a pattern may match later."""
         return bool(self._topics) or (self._topics is not None and self._has_pattern)
 
     def _until_listing(self, now: float) -> float:
@@ -263,19 +268,19 @@ class LogReadSchedule(Generic[Q]):
         return FetchMetadata(self._topics or frozenset(), self._has_pattern, distrusts, self._doubts)
 
     def _asked_now(self, now: float) -> list[TopicPartition]:
-        """Return the partitions that have a leader, less those whose leader has just failed to answer."""
+        """Return the partitions that have a leader, except those whose leader has just failed to respond."""
         wanted, snapshot = self._partitions, self.logs.snapshot
         led = self._led.get(lambda: sorted(tp for tp in wanted if snapshot.leader(tp) is not None), wanted, snapshot)
         return led if now >= self._ask_missing_at else [tp for tp in led if tp not in self._missing]
 
     def lists_starts(self, step: ListLogs, ends: Listed) -> bool:
-        """Return whether `step`, whose ends were listed, lists the starts too."""
+        """Return whether `step`, for which the log ends are listed, also lists the start offsets."""
         return step.started_at - self._starts_at > EARLIEST_EVERY_S or not self.logs.has_ranges(ends.keys())
 
     # --- results of steps ---------------------------------------------------------------------------------------------
 
     def metadata_read(self, step: FetchMetadata, snapshot: ClusterSnapshot, now: float) -> None:
-        """Take the metadata that `step` asked for. `PublishMetadata` is the next step."""
+        """Store the metadata that `step` requested. `PublishMetadata` is the next step."""
         self.error = None
         topics = step.topics | snapshot.topics.keys() if step.reads_all else step.topics
         self.logs.take_snapshot(snapshot, self._partitions, now)
@@ -284,11 +289,11 @@ class LogReadSchedule(Generic[Q]):
         self._unpublished = PublishMetadata(snapshot, topics)
 
     def metadata_took(self, cpu_s: float) -> None:
-        """Pace the next refreshes by the CPU seconds that reading the last one has taken."""
+        """Set the pause before the next refresh from the CPU seconds of the last one."""
         self._metadata_cpu_s = cpu_s
 
     def listed(self, listing: Listing, now: float) -> str | None:
-        """Take a listing. Return a warning, once, if leaders did not answer."""
+        """Store a listing. Return a warning, once, if leaders did not respond."""
         self.error = None
         step, starts = listing.step, listing.starts
         void = self.logs.take_listing(listing.ends, listing.watermarks, starts or {}, sent_at=step.started_at)
@@ -298,7 +303,7 @@ class LogReadSchedule(Generic[Q]):
         return self._miss(step.wanted - listing.ends.keys(), listing.causes, asked=step.asked, now=now)
 
     def listing_took(self, cpu_s: float) -> None:
-        """Pace the next listings by the CPU seconds that the last one has taken."""
+        """Set the pause before the next listing from the CPU seconds of the last one."""
         self._listing_cpu_s = cpu_s
 
     def _miss(
@@ -309,7 +314,7 @@ class LogReadSchedule(Generic[Q]):
         asked: Collection[TopicPartition],
         now: float,
     ) -> str | None:
-        """Refresh the metadata if leaders do not answer: they may have moved. Return the warning, once."""
+        """Refresh the metadata if leaders do not respond, because they may have moved. Return the warning, once."""
         warning = None
         if causes and not missing <= self._reported_missing:
             why = "; ".join(causes[:_CAUSES]) + (f"; and {len(causes) - _CAUSES} more" if len(causes) > _CAUSES else "")
@@ -325,14 +330,14 @@ class LogReadSchedule(Generic[Q]):
         return warning
 
     def answered(self, now: float) -> None:
-        """Take note that a question was answered, or new metadata was published."""
+        """Record at `now` that a posted request was carried out, or that new metadata was published."""
         self.error = None
 
     def failed(self, error: StreamGroupError, now: float) -> str | None:
-        """Take the error of a step. Return a warning if it differs from the last one.
+        """Handle the error of a step. Return a warning if the error differs from the last one.
 
-        The metadata is read again after RETRY_AFTER_S, or after the next question. An error that no retry resolves
-        fails the query then.
+        The metadata is read again after RETRY_AFTER_S, or after the next posted request. If retrying does not resolve
+        the error, the next step fails the query instead.
         """
         is_known = self.error is not None and str(self.error) == str(error)
         self.error = error

@@ -1,4 +1,4 @@
-"""The data-loss policy (R8) for positions that do not fit their logs.
+"""Decides what happens to positions that do not fit their logs: the data-loss policy (R8).
 
 | found | before a metadata refresh | after it |
 |---|---|---|
@@ -23,29 +23,35 @@ from streamgroup.model import NO_TOPIC_ID, LogRange, Position, TopicInfo, TopicP
 
 
 class Cause(Enum):
-    """How records were lost. The value is the text of messages."""
+    """How records were lost. The values are used in messages."""
 
     RETENTION = "retention or a deletion of records has overtaken the position"
-    TRUNCATED = "the log ends below the position: an unclean election has cut it, or the topic was recreated"
+    TRUNCATED = "the log ends below the position: an unclean election has truncated it, or the topic was recreated"
     RECREATED = "the topic was deleted and created again"
     DELETED = "the topic or the partition was deleted"
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Nothing is lost."""
+    """Verdict: no records are lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """Records may be lost, or the metadata is out of date. Refresh and look again before this partition is planned."""
+    """Verdict: records may be lost, or the metadata is out of date.
+
+    The metadata must be refreshed and the position judged again before this partition is planned.
+    """
 
     cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Records are gone, and reading continues at `to`. `lost` counts the offsets that were skipped, None if unknown."""
+    """Verdict: records are lost, and reading continues at `to`.
+
+    `lost` is the number of skipped offsets, None if unknown.
+    """
 
     cause: Cause
     was: Position
@@ -55,14 +61,17 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """The partition is gone with all its records."""
+    """Verdict: the partition was deleted with all its records."""
 
     was: Position
 
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The broker that has the partition is not registered. Nothing is lost, and nothing can be planned until it is."""
+    """Verdict: the broker of a Kafka 0.7 partition is not registered.
+
+    No records are lost. The partition cannot be planned until the broker is registered again.
+    """
 
 
 Verdict = Keep | Recheck | Moved | Deleted | Away
@@ -79,14 +88,14 @@ def judge(
 ) -> dict[TopicPartition, Verdict]:
     """Return a verdict for each position.
 
-    `logs` are the ranges that have been listed (a partition without an answer is kept: no answer proves nothing),
-    `topics` the cluster's metadata, `refreshed` whether it was requested after the first Recheck. `epoch_ends` has the
-    end offset of the epoch under which a position was taken, from OffsetForLeaderEpoch.
+    `logs` has the listed ranges; a partition without a range is kept, since a missing response proves nothing. `topics`
+    is the cluster's metadata. `refreshed` is True if it was requested after the first Recheck. `epoch_ends` has, from
+    OffsetForLeaderEpoch, the end offset of the epoch under which each position was taken.
 
-    In a `log_format` whose partitions exist only while their broker is registered, absence proves nothing.
+    If partitions of `log_format` exist only while their broker is registered, a missing partition proves nothing.
 
-    Give `logs` with their high watermarks: an open transaction can hold the last stable offset below a position that
-    was taken under read_uncommitted, and nothing is lost then.
+    Pass `logs` with high watermarks as ends: an open transaction can keep the last stable offset below a position that
+    was taken under read_uncommitted, and then nothing is lost.
     """
     existing = {name: frozenset(p.partition for p in topic.partitions) for name, topic in topics.items()}
     ends = epoch_ends or {}
@@ -126,7 +135,7 @@ def _compare(position: Position, log: LogRange, epoch_end: int | None, refreshed
 
 
 def _cut(position: Position, log: LogRange, epoch_end: int | None) -> Moved:
-    """Return the move to where reading continues in a log that was cut below the position."""
+    """Return the verdict for a log that was truncated below the position."""
     if epoch_end is not None:
         # Exact: from there on the log holds other records than those that were read.
         offset = max(log.earliest, epoch_end)
@@ -144,10 +153,10 @@ def _cut(position: Position, log: LogRange, epoch_end: int | None) -> Moved:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The result of the verdicts: where reading continues, which partitions not to plan, and the lines to log."""
+    """The result of `settle`: where reading continues, which partitions must not be planned, and the lines to log."""
 
     positions: dict[TopicPartition, Position] = field(default_factory=dict)
-    """The positions of the partitions that can be planned, kept or moved."""
+    """The positions of all partitions that can be planned, unchanged or moved."""
     deleted: tuple[TopicPartition, ...] = ()
     messages: tuple[str, ...] = ()
 
@@ -160,9 +169,10 @@ def settle(
     fail_on_data_loss: bool,
     log_format: LogFormat = KAFKA_LOG,
 ) -> Settlement:
-    """Carry out the verdicts; `location` is where the group's offsets are stored, and where an operator can reset them.
+    """Apply the verdicts to `positions`.
 
-    If `fail_on_data_loss`, raises DataLossError with all losses. If not, the result has a message for each partition.
+    `location` is where the group's offsets are stored, and where an operator can reset them. With `fail_on_data_loss`,
+    raises DataLossError that lists all losses. Otherwise the result has a message for each loss.
     """
     messages = tuple(
         describe(tp, verdict, group=location.group, log_format=log_format)
@@ -183,15 +193,15 @@ def settle(
 
 
 def describe(tp: TopicPartition, verdict: Moved | Deleted, *, group: str, log_format: LogFormat = KAFKA_LOG) -> str:
-    """Return one sentence on one loss."""
+    """Return one sentence that describes the loss in one partition."""
     who = f"group {group!r}, {tp}" if group else str(tp)
     if isinstance(verdict, Deleted):
-        return f"{who}: records from offset {verdict.was.offset} on are gone: {Cause.DELETED.value}"
+        return f"{who}: the records from offset {verdict.was.offset} on are lost: {Cause.DELETED.value}"
     content = log_format.content
     count = "an unknown number of records is" if verdict.lost is None else f"up to {verdict.lost} {content} are"
     return (
-        f"{who}: {count} gone at position {verdict.was.offset}: {verdict.cause.value}; "
-        f"what is left begins for this query at offset {verdict.to.offset}"
+        f"{who}: {count} lost from position {verdict.was.offset} on: {verdict.cause.value}; for this query, the "
+        f"remaining records begin at offset {verdict.to.offset}"
     )
 
 
@@ -203,15 +213,16 @@ def _ways_out(location: OffsetLocation) -> str:
 # -- suspicions -------------------------------------------------------------------------------------------------------
 
 BELIEVED_AFTER_S = 3.0
-"""Seconds for which the brokers' answers must show a loss before the data-loss policy is applied to it."""
+"""Seconds for which the brokers' responses must show a loss before the data-loss policy is applied."""
 LOOK_EVERY_S = 0.5
-"""Seconds between two looks at the metadata and the logs of suspected partitions."""
+"""Seconds between two requests for the metadata and offsets of suspected partitions."""
 
 
 class Suspicions:
-    """The partitions whose positions do not fit what the brokers answer, each with the time of the first suspicion.
+    """Tracks the partitions whose positions seem lost, each since the first response that showed it.
 
-    All times are monotonic seconds, given by the caller.
+    A lagging broker may show a loss that does not exist, so a loss counts only after a while. All times are
+    `time.monotonic()` values that the caller passes.
     """
 
     def __init__(self) -> None:
@@ -234,10 +245,10 @@ class Suspicions:
         epoch_ends: Mapping[TopicPartition, int],
         log_format: LogFormat = KAFKA_LOG,
     ) -> dict[TopicPartition, Verdict]:
-        """Return the verdict on each position, as `loss.judge` does; `metadata_at` is when `topics` was read.
+        """Return the verdict for each position, as `loss.judge` does; `metadata_at` is when `topics` was read.
 
-        A verdict stays `Recheck` until metadata that was read `BELIEVED_AFTER_S` after the first one still shows the
-        loss. A suspected partition whose log has no answer stays suspected.
+        A verdict stays `Recheck` until metadata read at least `BELIEVED_AFTER_S` seconds after the first one still
+        shows the loss. A suspected partition stays suspected while its leader does not respond.
         """
         verdicts = judge(positions, logs, topics, refreshed=False, epoch_ends=epoch_ends, log_format=log_format)
         suspected = {tp for tp, verdict in verdicts.items() if isinstance(verdict, Recheck)}
@@ -249,10 +260,10 @@ class Suspicions:
         return verdicts | judge(seen_again, logs, topics, refreshed=True, epoch_ends=epoch_ends)
 
     def due(self, now: float, metadata_at: float) -> frozenset[TopicPartition]:
-        """Return the partitions whose metadata and logs are to be requested again now; none if it is too early.
+        """Return the partitions whose metadata and offsets must be requested again now; empty if it is too early.
 
-        `metadata_at` is when the newest metadata was read. While the request of the last look is pending, no other is
-        sent: otherwise a look that takes longer than `LOOK_EVERY_S` would never end.
+        `metadata_at` is when the newest metadata was read. While an earlier request is pending, no other is sent:
+        otherwise a refresh that takes longer than `LOOK_EVERY_S` would never end.
         """
         on_its_way = self._looked_at is not None and metadata_at < self._looked_at
         if not self._since or now < self._look_at or on_its_way:

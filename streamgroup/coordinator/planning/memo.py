@@ -1,7 +1,7 @@
-"""The newest result of a computation, kept for as long as what it was computed from has not changed.
+"""Caches the newest result of a computation until its inputs change.
 
 Spark polls `latestOffset` every 10 ms while there is nothing new. A loop over 10,000 partitions takes about as long. So
-each step of a poll that visits all partitions keeps its last result.
+each step of a poll that visits all partitions caches its last result.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ V = TypeVar("V")
 
 
 class Memo(Generic[V]):
-    """Keeps one result. Its inputs are compared by identity, so the caller must not change them in place.
+    """Caches one result with the inputs from which it was computed.
 
-    Comparing them by value would be such a loop itself. The inputs are kept too, so no other object can take their
-    place in memory. For one thread at a time.
+    Inputs are compared by identity, because comparing them by value would take as long as the computation. The caller
+    must not change them in place. The cache keeps references to the inputs, so no other object can get their identity.
+    Only one thread at a time may use it.
     """
 
     __slots__ = ("_inputs", "_result")
@@ -27,17 +28,17 @@ class Memo(Generic[V]):
         self._result: V | None = None
 
     def get(self, make: Callable[[], V], *inputs: object) -> V:
-        """Return the result kept for these very `inputs`; call `make` if they differ from the last ones."""
+        """Return the result cached for these `inputs`; otherwise call `make` and cache its result."""
         kept = self.find(*inputs)
         return self.keep(make(), *inputs) if kept is None else kept
 
     def find(self, *inputs: object) -> V | None:
-        """Return the result kept for these very `inputs`, or None."""
+        """Return the cached result if it was computed from these `inputs`, otherwise None."""
         if self._inputs is None or len(self._inputs) != len(inputs):
             return None
         return self._result if all(map(is_, self._inputs, inputs)) else None
 
     def keep(self, result: V, *inputs: object) -> V:
-        """Keep `result` for these `inputs` in place of the last one, and return it."""
+        """Cache `result` for these `inputs` in place of the previous result, and return it."""
         self._inputs, self._result = inputs, result
         return result

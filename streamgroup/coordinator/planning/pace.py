@@ -1,4 +1,4 @@
-"""The limits that change from batch to batch: rates, the target duration of a batch, the packing of small ranges."""
+"""Limits that change from batch to batch: rates, the target duration of a batch, the packing of small ranges."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ if TYPE_CHECKING:
 # -- rates ------------------------------------------------------------------------------------------------------------
 
 BURST_S: Final = 1.0
-"""A batch takes what this many seconds allow, or the time since Spark's last call if that is longer."""
+"""A batch takes the tokens of this many seconds, or of the time since Spark's last call if that is longer."""
 
 LEAST_WAIT_S: Final = 0.001
 _ROUNDING = 1e-6
-"""A token that lacks less than this is one: sums of times are not exact."""
+"""A fraction of a token that lacks less than this counts as a whole token: sums of times are not exact."""
 
 
 class Rate:
-    """The token bucket of `group.maxOffsetsPerSecond` or `group.maxBytesPerSecond`. Times are monotonic seconds.
+    """The token bucket of `group.maxOffsetsPerSecond` or `group.maxBytesPerSecond`.
 
-    A token is an offset or a byte. Tokens come at the rate of the option, and a planned batch takes its own. They
-    accumulate from one call of Spark to the next, so a trigger of a minute takes a minute's tokens at once. They do not
-    accumulate over several calls without a batch, for example while there is nothing to read. A batch may take more
-    tokens than available, because a partition takes at least one offset. The next batch then waits to compensate.
+    Times are `time.monotonic()` values.
 
-    Over any time `t` after the start of the run, all batches but the last take `(t + BURST_S) * rate` tokens at most.
+    A token is an offset or a byte. The option sets how many tokens are added per second, and a planned batch spends one
+    for each of its offsets or bytes. Tokens accumulate between two calls of Spark, so a trigger of a minute takes a
+    minute's tokens at once. They do not accumulate over several calls without a batch, for example while there is
+    nothing to read. A batch may spend more tokens than available, because each partition takes at least one offset. The
+    next batch then waits longer to compensate.
+
+    In any `t` seconds after the start of the query, all batches but the last spend at most `(t + BURST_S) * rate`
+    tokens.
     """
 
     def __init__(self) -> None:
@@ -38,14 +42,14 @@ class Rate:
         self._at: float | None = None
 
     def available(self, rate: int, now: float) -> int:
-        """Return the tokens at `now`; less than 1 if nothing may be planned. Called once in each call of Spark."""
+        """Return the tokens at `now`; less than 1 if nothing may be planned. Call it once in each call of Spark."""
         elapsed_s = BURST_S if self._at is None else max(0.0, now - self._at)
         self._at = now
         self._tokens = min(self._tokens + rate * elapsed_s, rate * max(BURST_S, elapsed_s))
         return max(0, int(self._tokens + _ROUNDING))
 
     def wait_s(self, rate: int) -> float:
-        """Return the seconds after the last call of `available` until there is a token."""
+        """Return the seconds from the last call of `available` until a token is available."""
         return max(LEAST_WAIT_S, (1 - self._tokens) / rate)
 
     def spend(self, tokens: int) -> None:
@@ -56,43 +60,44 @@ class Rate:
 # -- the duration of a batch ------------------------------------------------------------------------------------------
 
 FIRST: Final = 10_000
-"""The offsets of a run's first batch."""
+"""The number of offsets of the first batch after the start of a query."""
 MOST: Final = 2**62
 STEP: Final = 4
 """From one batch to the next the size changes at most by this factor."""
 APART: Final = 2
 """Two batches whose sizes differ by this factor show which part of their durations is fixed."""
 LEAST_SHARE: Final = 0.25
-"""The least share of the target for records, if the fixed part alone takes most of it or more."""
+"""The minimum share of the target duration for records, even if the fixed part takes most of it or more."""
 RETRY: Final = 16
-"""After this many batches beyond the target, a batch of half the size shows the fixed part again."""
+"""After this many batches that exceed the target, one batch of half the size measures the fixed part again."""
 
 
 class BatchSizer:
-    """The size of the next batch of one run. Times are monotonic seconds.
+    """Chooses the number of offsets of the next batch, to reach `group.targetBatchDuration`.
 
-    A batch of `n` offsets takes `fixed + n * cost` seconds. The last batch shows `cost` if `fixed` is known, and two
-    batches of different sizes show `fixed`: Spark's planning and logs, the sink's start, and without a listener the
-    wait for the next trigger. The next batch has the size that brings its duration to the target, within STEP.
+    A batch of `n` offsets takes `fixed + n * cost` seconds. `fixed` is Spark's planning and logs, the sink's start, and
+    without a listener the wait for the next trigger. It is estimated from two batches of different sizes, and `cost`
+    from the last batch. The size of the next batch is the one that should take the target duration, limited to a change
+    by the factor STEP. Times are `time.monotonic()` values.
     """
 
     def __init__(self) -> None:
         self.offsets = FIRST
-        """The most offsets of the next batch, at least 1."""
+        """The maximum number of offsets of the next batch, at least 1."""
         self._fixed_s = 0.0
         self._began: tuple[float, int] | None = None
-        """Of the batch in flight, if it has tasks: when they were made, and its offsets."""
+        """For the batch in flight, if its tasks were made: when, and its number of offsets."""
         self._last: tuple[int, float] | None = None
-        """The size and the duration of a batch before, for the comparison."""
+        """The size and the duration of an earlier batch, for the comparison."""
         self._too_long = 0
-        """Batches beyond the target since two sizes were compared."""
+        """Batches that exceeded the target since two sizes were compared."""
 
     def begin(self, offsets: int, now: float) -> None:
-        """Take note that Spark has the tasks of a batch of `offsets` offsets."""
+        """Record that Spark has the tasks of a batch of `offsets` offsets."""
         self._began = (now, offsets) if offsets else None
 
     def end(self, target_s: float, now: float) -> None:
-        """Take note that the batch has sunk."""
+        """Record that the batch is completed."""
         if self._began is None:
             return
         began, offsets = self._began
@@ -113,7 +118,7 @@ class BatchSizer:
         self.offsets = max(1, offsets // STEP, min(ideal, offsets * STEP, MOST))
 
     def _compare(self, offsets: int, duration_s: float) -> None:
-        """Learn the fixed part of the duration from this batch and one of another size."""
+        """Estimate the fixed part of the duration from this batch and one of another size."""
         before, self._last = self._last, (offsets, duration_s)
         if before is None:
             return
@@ -136,34 +141,36 @@ MOST_PAUSE: Final = 1024
 
 
 class PackingLimit:
-    """The limit for the next batch of one run. The first batch packs nothing: each partition has its own task.
+    """Decides how many offsets of small ranges may share a task in the next batch.
+
+    The first batch packs nothing: each partition has its own task.
 
     The driver cannot find out how many cores the application has, nor how long its functions work on a record. But a
-    batch cannot end before its longest task. Its duration, less the fixed costs, therefore bounds the cost of an
-    offset, and ranges share a task up to the offsets that take `WORTH_S` at that cost. If only fixed costs are left,
-    the limit doubles from batch to batch. If the larger tasks then make a batch longer, the limit falls, and is not
-    raised without evidence for 1, 2, 4, ... batches.
+    batch cannot end before its longest task. So its duration, less the fixed costs, is an upper bound for the cost of
+    an offset. Ranges share a task up to the number of offsets that take `WORTH_S` seconds at that cost. If a batch
+    takes no longer than the fixed costs, the limit doubles. If the larger tasks then make a batch longer, the limit is
+    lowered, and is not raised without evidence for 1, 2, 4, ... batches.
 
-    Times are monotonic seconds.
+    Times are `time.monotonic()` values.
     """
 
     def __init__(self) -> None:
         self.offsets = 0
-        """The most offsets of ranges that share a task in the next batch."""
+        """The maximum number of offsets in a shared task of the next batch."""
         self._began: tuple[float, int, int, bool] | None = None
-        """Of the batch in flight, if it has tasks: when they were made, their number, the offsets of the longest,
-        whether any is packed."""
+        """For the batch in flight, if its tasks were made: when, how many, offsets of the longest, whether any is
+        shared."""
         self._pause = 0
         self._next_pause = 1
 
     def begin(self, tasks: Collection[FetchTask], now: float) -> None:
-        """Take note that Spark has the tasks of a batch."""
+        """Record that Spark has the tasks of a batch."""
         longest = max(map(len, tasks), default=0)
         packed = any(len(task.ranges) > 1 for task in tasks)
         self._began = (now, len(tasks), longest, packed) if longest else None
 
     def end(self, now: float) -> None:
-        """Take note that the batch has sunk."""
+        """Record that the batch is completed."""
         if self._began is None:
             return
         began, tasks, longest, packed = self._began
@@ -180,9 +187,9 @@ class PackingLimit:
 
 
 class Pace:
-    """The limits of one run that change from batch to batch. Times are monotonic seconds.
+    """Combines all limits of one query that change from batch to batch. Times are `time.monotonic()` values.
 
-    Trigger.Once takes everything at once, so nothing limits it.
+    Trigger.Once reads the entire backlog in one batch, so no limit applies to it.
     """
 
     def __init__(self, target_batch_s: float | None = None) -> None:
@@ -193,7 +200,7 @@ class Pace:
         self.packing = PackingLimit()
 
     def limits(self, limits: LimitOptions, now: float) -> LimitOptions:
-        """Return the limits of a batch planned now, each the smallest that holds. Called once per call of Spark."""
+        """Return the limits of a batch planned now, each the smallest that applies. Call it once per call of Spark."""
         by_rate = [
             None if rate is None else bucket.available(rate, now)
             for bucket, rate in (
@@ -216,17 +223,17 @@ class Pace:
         return max((bucket.wait_s(rate) for bucket, rate in rates if rate is not None), default=0.0)
 
     def planned(self, offsets: int, size: int) -> None:
-        """Take note of a planned batch of `offsets` offsets and `size` bytes."""
+        """Record a planned batch of `offsets` offsets and `size` bytes."""
         self._offsets.spend(offsets)
         self._bytes.spend(size)
 
     def begin(self, tasks: Collection[FetchTask], now: float) -> None:
-        """Take note that Spark has the tasks of a batch."""
+        """Record that Spark has the tasks of a batch."""
         self.packing.begin(tasks, now)
         self._sizer.begin(sum(map(len, tasks)), now)
 
     def end(self, now: float) -> None:
-        """Take note that the batch has sunk."""
+        """Record that the batch is completed."""
         self.packing.end(now)
         if self._target_s is not None:
             self._sizer.end(self._target_s, now)

@@ -1,7 +1,7 @@
-"""Makes the tasks that read ranges of offsets: splits large ranges, packs small ones; estimates the sizes of records.
+"""Makes the tasks that read ranges of offsets: splits large ranges, packs small ranges; also estimates record sizes.
 
-Ranges are split as in Spark's KafkaOffsetRangeCalculator. Packing is our own: a task costs Spark about 30 ms, as much
-as tens of thousands of cheap records, so that a task for each nearly empty partition makes small batches slow. The
+Ranges are split as in Spark's KafkaOffsetRangeCalculator. Spark has no packing. A task costs Spark about 30 ms, as much
+as tens of thousands of cheap records, so a task for each nearly empty partition would make small batches slow. The
 caller limits packing (`PackingLimit`), because the work on a record may take longer than a task costs.
 """
 
@@ -19,12 +19,12 @@ from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 from streamgroup.model import NO_LEADER, FetchRange, FetchTask, OffsetRange, TopicPartition
 
 SMALL: Final = {KAFKA_LOG: 20_000, KAFKA07_LOG: 2 * 1024 * 1024}
-"""Offsets up to which a range is small: at some 1 us a record it takes less time than a task costs.
+"""A range of up to this many offsets is small: at some 1 us a record it takes less time than a task costs.
 
 If an offset is a byte, records of about 100 bytes are assumed.
 """
 MOST_SMALL_TASKS: Final = 512
-"""Small ranges share at most so many tasks: more than the cores of an application would only cost."""
+"""Maximum number of tasks for small ranges: more tasks than the application has cores would only add cost."""
 
 Segments = Mapping[TopicPartition, Sequence[int]]
 
@@ -38,15 +38,15 @@ def pack(
     packed_offsets: int = 0,
     segments: Segments | None = None,
 ) -> list[FetchTask]:
-    """Return the tasks of a batch: they tile `ranges` exactly; the same ranges in any order give the same tasks.
+    """Return the tasks of a batch. Together they read exactly `ranges`; the order of `ranges` does not matter.
 
     Empty ranges are dropped. No task is larger than `max_records_per_partition`. There are at least `min_partitions`
-    tasks, as far as rounding allows; without both of these never more than partitions. Undivided small ranges share a
-    task of up to `packed_offsets` offsets, ranges of one leader first. If there are more than `MOST_SMALL_TASKS` small
-    ranges, they share that many tasks, or fewer if `packed_offsets` allows it. A shared task is never larger than
-    `SMALL`. The longest task comes first, so that it is not started last.
+    tasks, as far as rounding allows; without both options there are never more tasks than partitions. Small ranges that
+    are not split share a task of up to `packed_offsets` offsets, ranges of one leader first. If there are more than
+    `MOST_SMALL_TASKS` small ranges, they share that many tasks, or fewer if `packed_offsets` allows it. A shared task
+    is never larger than `SMALL`. The longest task comes first, so that it is not started last.
 
-    If not every offset is a boundary (`LogFormat.has_boundaries`), a range is divided only at the nearest starts of its
+    If not every offset is a boundary (`LogFormat.has_boundaries`), a range is split only at the nearest starts of its
     `segments`: a task may be larger than `max_records_per_partition`, and there are no more tasks than segments.
     """
     filled = sorted((r for r in ranges if len(r.range)), key=_range_of)
@@ -131,9 +131,10 @@ class _Bin:
 
 
 def _enough_for_few(ranges: Sequence[FetchRange]) -> int:
-    """Return the offsets in a task with which no more than `MOST_SMALL_TASKS` tasks are packed; 0 if they are as few.
+    """Return the maximum offsets of a shared task so that at most `MOST_SMALL_TASKS` tasks are needed.
 
-    Of the tasks that `_filled` packs, all but one are more than half full.
+    Returns 0 if there are not more ranges than that. All but one of the tasks that `_filled` packs are more than half
+    full.
     """
     if len(ranges) <= MOST_SMALL_TASKS:
         return 0
@@ -174,10 +175,10 @@ def _filled(bins: Iterable[_Bin], bound: int) -> Iterator[_Bin]:
 
 
 class _Room:
-    """How much room each of `places` has, as a binary tree whose nodes hold the most room of a place below them.
+    """A binary tree that finds the first of `places` with enough free room. Each node has the maximum room below it.
 
-    The first place with enough room is found in the logarithm of their number. To look through the open bins for
-    each range takes seconds for 10,000 of them.
+    Finding the place takes logarithmic time. Searching all open bins for each range would take seconds for 10,000
+    ranges.
     """
 
     def __init__(self, places: int, room: int) -> None:
@@ -185,7 +186,7 @@ class _Room:
         self._most = [room] * (2 * self._leaves)
 
     def take(self, size: int) -> int:
-        """Take `size` from the first place that has as much, and return which it is."""
+        """Take `size` from the first place with enough room, and return the index of that place."""
         most = self._most
         node = 1
         while node < self._leaves:
@@ -214,26 +215,27 @@ def _spread(bins: list[_Bin], at_least: int) -> list[FetchTask]:
 
 
 def _range_of(range_: FetchRange) -> tuple[TopicPartition, int]:
-    """Return a key that sorts as the range does, and faster: no two ranges of a partition have the same start."""
+    """Return a sort key that orders as the range does, but is faster: ranges of one partition have different starts."""
     return range_.range.partition, range_.range.start
 
 
 # -- sizes of records -------------------------------------------------------------------------------------------------
 
 UNIT: Final = 1024
-"""A density is the bytes of this many offsets: an integer in which the fractions of small records count."""
+"""A density is the number of bytes of this many offsets, an integer that is precise enough for small records."""
 KEPT: Final = 5
-"""The samples of a partition that count, each of another position. The largest of them is the estimate."""
+"""Samples that are kept of each partition, each of another position. The largest of them is the estimate."""
 UNKNOWN: Final = UNIT * 1024 * 1024
 """The density of a partition without any sample: a record of 1 MiB for each offset, the default of Kafka's
 `max.message.bytes`. A batch of such a partition is small until the first sample comes."""
 
 
 class RecordSizes:
-    """The estimates of one run, for the partitions that it holds.
+    """Estimates the bytes per offset of each owned partition from samples, for `maxBytesPerTrigger` and similar limits.
 
-    A sample is of the log at the start of a batch. The largest of the last KEPT counts, so one batch of small records
-    does not make the next one large, and after KEPT batches of smaller records the estimate has followed them.
+    A sample is taken from the log at the start of a batch. The largest of the last KEPT samples is the estimate. So one
+    batch of small records does not make the next one large, and after KEPT batches of smaller records the estimate
+    follows.
     """
 
     def __init__(self) -> None:
@@ -242,9 +244,9 @@ class RecordSizes:
         """The position of the newest sample of each partition."""
 
     def wanted(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return those of `positions` that have no sample, partitions without any first, then the oldest samples.
+        """Return the entries of `positions` for which no sample was taken yet.
 
-        Forgets all other partitions.
+        Partitions without any sample come first, then those with the oldest samples. Forgets all other partitions.
         """
         self._samples = {tp: kept for tp, kept in self._samples.items() if tp in positions}
         self._sampled = {tp: at for tp, at in self._sampled.items() if tp in positions}
@@ -253,15 +255,16 @@ class RecordSizes:
         return {tp: positions[tp] for tp in sorted(new, key=lambda tp: (age.get(tp, -1), tp))}
 
     def add(self, tp: TopicPartition, position: int, size: int, offsets: int) -> None:
-        """Take a sample: from `position` on, `offsets` offsets take `size` bytes. Both are positive."""
+        """Add a sample: from `position` on, `offsets` offsets take `size` bytes. Both numbers are positive."""
         self._sampled.pop(tp, None)
         self._sampled[tp] = position
         self._samples.setdefault(tp, deque(maxlen=KEPT)).append(max(1, -(-size * UNIT // offsets)))
 
     def densities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the bytes of UNIT offsets of each partition.
+        """Return the estimated bytes of UNIT offsets of each partition.
 
-        A partition without a sample has the largest density of its topic, and UNKNOWN if that has none.
+        A partition without a sample has the largest density of its topic, or UNKNOWN if no partition of the topic has
+        one.
         """
         known = {tp: max(kept) for tp, kept in self._samples.items()}
         by_topic: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""Resolves start and end offsets by Spark's semantics of `startingOffsets`, `endingOffsets` and related options.
+"""Resolves start and end offsets as Spark does for `startingOffsets`, `endingOffsets` and related options.
 
-Two pure steps with ListOffsets between them, and one more if a timestamp is later than the last record::
+There are two pure steps with ListOffsets between them, and one more if a timestamp is later than the last record::
 
     listed = list_offsets(lookups(configured, partitions))
     listed |= list_offsets(fallbacks(configured, listed))
@@ -24,9 +24,9 @@ NO_OFFSET = -1
 
 
 class RangeBound(Enum):
-    """The bound that a `ConfiguredOffsets` sets: where a stream starts, or where a batch read starts or ends.
+    """Says what a `ConfiguredOffsets` sets: the start of a stream, or the start or the end of a batch read.
 
-    Their options take different numbers for the earliest and the latest offset.
+    The three kinds of options accept different special numbers for the earliest and the latest offset.
     """
 
     STREAM_START = "stream start"
@@ -40,7 +40,7 @@ class RangeBound(Enum):
         return f"{name}OffsetsByTimestamp" if configured.timestamps else f"{name}Offsets"
 
     def hint(self, configured: ConfiguredOffsets) -> str:
-        """Return the numbers that this option takes besides offsets, in parentheses; nothing for timestamps."""
+        """Return, in parentheses, the special numbers that the option accepts besides offsets; "" for timestamps."""
         if configured.timestamps:
             return ""
         meanings = {
@@ -57,10 +57,10 @@ def lookups(
     *,
     bound: RangeBound = RangeBound.STREAM_START,
 ) -> dict[TopicPartition, int]:
-    """Return the requests for ListOffsets: EARLIEST, LATEST or a timestamp in ms, none for an explicit offset.
+    """Return what to request from ListOffsets by partition: EARLIEST, LATEST or a timestamp in ms; none for an offset.
 
-    Raises ConfigError if `configured` goes by partition and does not list one of `partitions`. As with Spark's own
-    source, it must list all partitions that are read. A member of a group only needs the partitions that it holds.
+    Raises ConfigError if `configured` lists offsets by partition and lacks one of `partitions`. As with Spark's own
+    source, it must list all partitions that are read. A group member only needs the partitions that it owns.
     """
     _refuse_unlisted(configured, partitions, bound)
     asked = {tp: _wanted(configured, tp) for tp in partitions}
@@ -68,16 +68,16 @@ def lookups(
 
 
 def fallbacks(configured: ConfiguredOffsets, listed: Listed) -> dict[TopicPartition, int]:
-    """Return the partitions that have no record as late as their timestamp, to be asked for LATEST.
+    """Return LATEST for each partition that has no record as late as its timestamp.
 
-    Raises ConfigError for them unless `configured` lets them start at their end.
+    Raises ConfigError for these partitions unless `configured` lets them start at their log end.
     """
     unmatched = sorted(tp for tp, (offset, _) in listed.items() if offset == NO_OFFSET and _by_time(configured, tp))
     if unmatched and not configured.no_match_is_latest:
         cases = name_some(unmatched, lambda tp: f"{tp} at timestamp {_wanted(configured, tp)}")
         raise ConfigError(
-            f"no record is as late as the starting timestamp: {cases}. Give an earlier one, or "
-            "startingOffsetsByTimestampStrategy=latest to start such partitions at their end"
+            f"cannot find a starting offset by timestamp: no record is that late: {cases}. Set an "
+            f"earlier timestamp, or startingOffsetsByTimestampStrategy=latest to start such partitions at the log end"
         )
     return dict.fromkeys(unmatched, LATEST)
 
@@ -89,23 +89,29 @@ def resolve(
     *,
     bound: RangeBound = RangeBound.STREAM_START,
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each partition, from `configured` and the answers of ListOffsets.
+    """Return the offset of each partition, from `configured` and the responses of ListOffsets.
 
-    Raises ConfigError if `configured` does not list a partition or a timestamp has no match, and ValueError if an
-    answer to one of the `lookups` is missing.
+    Raises ConfigError if `configured` lacks a partition or a timestamp has no match, and ValueError if the response to
+    one of the `lookups` is missing.
     """
     asked = lookups(configured, partitions, bound=bound)
     if unanswered := sorted(tp for tp in asked if tp not in listed):
-        raise ValueError(f"no offset was listed for {', '.join(map(str, unanswered))}")
+        raise ValueError(f"ListOffsets returned no offset for {', '.join(map(str, unanswered))}")
     offsets = {tp: listed[tp][0] if tp in asked else _wanted(configured, tp) for tp in partitions}
     if unmatched := {tp: listed[tp] for tp in asked if offsets[tp] < 0}:
         fallbacks(configured, unmatched)
-        raise ValueError(f"no end was listed for {', '.join(map(str, sorted(unmatched)))}, which has no match")
+        raise ValueError(
+            f"ListOffsets returned no log end for {', '.join(map(str, sorted(unmatched)))}, whose "
+            f"timestamp has no match"
+        )
     return offsets
 
 
 def unread(configured: ConfiguredOffsets, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions that only `configured` lists, not `partitions`, sorted. Spark's own source allows none."""
+    """Return the partitions, sorted, that `configured` lists although they are not in `partitions`.
+
+    Spark allows none.
+    """
     return (
         []
         if configured.timestamp is not None
@@ -119,10 +125,10 @@ def refuse_crossed(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> None:
-    """Raise ConfigError if a given start is above the given end, as Spark's own source does.
+    """Raise ConfigError if a configured start is above the configured end, as Spark's own source does.
 
-    Timestamps by partition are compared themselves, since both may mean the same offset. Whether the earliest or the
-    latest offset is beyond the other bound depends on what the log holds: see `within`.
+    Timestamps by partition are compared as timestamps, since both may resolve to the same offset. Whether the earliest
+    or the latest offset is above or below the other bound depends on the content of the log: see `within`.
     """
     crossed = [
         f"{tp} starts at offset {start} and ends at {ends[tp]}"
@@ -144,17 +150,20 @@ def refuse_crossed(
 
 
 def ranges(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """Return the ranges of a batch read, sorted: `[start, end)`, none if the end is not above the start."""
+    """Return the ranges `[start, end)` of a batch read, sorted.
+
+    A partition is absent if its end is not above its start.
+    """
     return [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts) if tp in ends and starts[tp] < ends[tp]]
 
 
 def within(
     starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, LogRange]
 ) -> tuple[list[OffsetRange], list[str]]:
-    """Return the part of `ranges(starts, ends)` that the logs hold, and descriptions of the rest.
+    """Return the parts of `ranges(starts, ends)` that the logs contain, and descriptions of the missing parts.
 
-    A start beyond the end of its log is described, too: its records are gone, or have not been written. An end below
-    the beginning of its log is described if the start is above it.
+    A start above the log end is described, too: its records are lost, or have not been written. An end below the log
+    start is described if it is above the start.
     """
     kept: list[OffsetRange] = []
     lost = []
@@ -196,6 +205,6 @@ def _refuse_unlisted(configured: ConfiguredOffsets, partitions: Iterable[TopicPa
     if unlisted:
         what = "timestamps" if configured.timestamps else "offsets"
         raise ConfigError(
-            f"{bound.option(configured)} lists {what} by partition, and lacks {name_some(unlisted)}: list all "
-            f"partitions of all topics that are read{bound.hint(configured)}"
+            f"invalid {bound.option(configured)}: it lists {what} by partition, but lacks {name_some(unlisted)}. "
+            f"List all partitions of all topics that are read{bound.hint(configured)}"
         )

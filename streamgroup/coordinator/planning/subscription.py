@@ -1,4 +1,7 @@
-"""Resolves a subscription in a cluster: topics by name or by pattern, or single partitions."""
+"""Resolves a subscription to the topics and partitions of a cluster.
+
+It lists topics or partitions, or has a pattern.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def topics_to_ask(subscription: Subscription) -> frozenset[str] | None:
-    """Return the topics whose metadata a subscription needs; None is all topics, which a pattern needs."""
+    """Return the topics whose metadata a subscription needs; None means all topics, which a pattern needs."""
     if subscription.pattern is not None:
         return None
     return frozenset(subscription.topics) | {tp.topic for tp in subscription.assign}
@@ -24,8 +27,9 @@ def topics_to_ask(subscription: Subscription) -> frozenset[str] | None:
 def subscribed_topics(subscription: Subscription, snapshot: ClusterSnapshot) -> frozenset[str]:
     """Return the topics of `subscription` in this cluster.
 
-    As in Spark's source a pattern matches if it occurs anywhere in the name. It matches existing topics, never internal
-    ones, and maybe none. Names are returned unchecked. Raises ConfigError if the search in a name takes too long.
+    As in Spark's source, a pattern matches if it occurs anywhere in a topic's name. It never matches internal topics,
+    and it may match no topic. Names are returned even if the topic does not exist. Raises ConfigError if matching a
+    name takes too long.
     """
     if subscription.pattern is None:
         return topics_to_ask(subscription) or frozenset()
@@ -36,9 +40,9 @@ def subscribed_topics(subscription: Subscription, snapshot: ClusterSnapshot) -> 
 def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot) -> list[TopicPartition]:
     """Return the partitions of `subscription` in this cluster, sorted.
 
-    As in Spark's source, assigned partitions that do not exist in an existing topic are left out; `unknown_assigned`
-    returns them. Raises ConfigError if a named topic does not exist, and for Kafka 0.7 if an assigned partition does
-    not: its records may be on a broker that is offline.
+    As in Spark's source, partitions of option `assign` that do not exist in an existing topic are skipped;
+    `unknown_assigned` returns them. Raises ConfigError if a named topic does not exist, and for Kafka 0.7 if a
+    partition of `assign` does not exist, because its records may be on a broker that is offline.
     """
     names = sorted(subscribed_topics(subscription, snapshot))
     require_topics(names, snapshot)
@@ -49,22 +53,22 @@ def subscribed_partitions(subscription: Subscription, snapshot: ClusterSnapshot)
     missing = unknown_assigned(subscription, existing)
     if missing and log_format.is_broker_bound:
         raise ConfigError(
-            f"assign names partitions that do not exist: {name_some(missing, log_format.name)}: their brokers are "
-            "not registered, or have fewer partitions of the topic. In Kafka 0.7 only a registered broker can be "
-            "read: start it, or leave its partitions out"
+            f"option 'assign' lists partitions that do not exist: {name_some(missing, log_format.name)}: their "
+            f"brokers are not registered, or have fewer partitions of the topic. In Kafka 0.7 only a registered "
+            f"broker can be read. Start the broker, or remove its partitions from 'assign'"
         )
     return sorted(existing.intersection(subscription.assign))
 
 
 def unknown_assigned(subscription: Subscription, existing: Collection[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions that `assign` names and that are not among `existing`, sorted."""
+    """Return the partitions of option `assign` that are not in `existing`, sorted."""
     return sorted(set(subscription.assign).difference(existing))
 
 
 def lacking(subscription: Subscription, snapshot: ClusterSnapshot) -> frozenset[str]:
-    """Return the named topics that the metadata lacks, wholly or some of the assigned partitions.
+    """Return the named topics that are missing from the metadata, or of which assigned partitions are missing.
 
-    Empty for Kafka 0.7, whose partitions come and go with their brokers.
+    Empty for Kafka 0.7, in which a partition exists only while its broker is registered.
     """
     if snapshot.log_format.is_broker_bound:
         return frozenset()
@@ -73,7 +77,7 @@ def lacking(subscription: Subscription, snapshot: ClusterSnapshot) -> frozenset[
 
 
 def is_subscribed(subscription: Subscription, tp: TopicPartition) -> bool:
-    """Return whether `subscription` covers `tp`, which need not exist."""
+    """Return whether `subscription` includes `tp`, which need not exist."""
     if subscription.pattern is not None:
         return _matcher(subscription.pattern)(tp.topic)
     return tp in subscription.assign or tp.topic in subscription.topics
@@ -98,29 +102,31 @@ def require_topics(names: Iterable[str], snapshot: ClusterSnapshot) -> None:
     if missing := [name for name in names if name not in snapshot.topics]:
         shown = first_of(list(map(repr, missing)), MOST_NAMED, "topic")
         raise ConfigError(
-            f"the cluster has no topic {shown}: create it, or correct subscribe (topics are never created by reading)"
+            f"cannot read topic {shown}: the cluster has no such topic. Create it, or correct option 'subscribe' "
+            f"(reading never creates topics)"
         )
 
 
 def of_interest(snapshot: ClusterSnapshot, subscription: Subscription, others: Iterable[str]) -> ClusterSnapshot:
-    """Return `snapshot` with only the topics that are subscribed or in `others`: a cluster may have many more."""
+    """Return `snapshot` reduced to the subscribed topics and those in `others`: a cluster may have many more topics."""
     kept = subscribed_topics(subscription, snapshot) | frozenset(others)
     return replace(snapshot, topics={name: topic for name, topic in snapshot.topics.items() if name in kept})
 
 
 def require_columns(fetch: FetchOptions, snapshot: ClusterSnapshot) -> None:
-    """Raise ConfigError if an option asks for a column that the records of this cluster do not have.
+    """Raise ConfigError if an option adds a column that the records of this cluster do not have.
 
-    Since Kafka 0.8 each record has its own offset, so `inner` is for 0.7 alone. A damaged message of 0.7 does not show
-    where the next one begins, so `damage` is not for 0.7.
+    Option `includeInnerIndex` is only for Kafka 0.7: since 0.8 each record has its own offset. Option
+    `includeDamagedBatches` is not for 0.7, in which a damaged message does not show where the next one begins.
     """
     if fetch.include_damaged_batches and snapshot.log_format.has_shared_offsets:
         raise ConfigError(
-            "includeDamagedBatches is for Kafka 0.8 and later. Remove it: a damaged message of Kafka 0.7 fails the "
+            "cannot use includeDamagedBatches: it is for Kafka 0.8 and later. Remove it: a damaged message of Kafka "
+            "0.7 fails the "
             "query, since it does not show where the next one begins"
         )
     if fetch.include_inner_index and not snapshot.log_format.has_shared_offsets:
         raise ConfigError(
-            "includeInnerIndex is for Kafka 0.7, where the messages of a compressed set share their offset. Remove it: "
-            "these brokers give each record its own offset"
+            "cannot use includeInnerIndex: it is for Kafka 0.7, in which the messages of a compressed set share one "
+            "offset. Remove it: these brokers give each record its own offset"
         )

@@ -1,1 +1,1 @@
-"""One run of a query as pure decisions: no socket, no clock, no thread, no random number, no log."""
+"""The decisions of one start of a query, as pure code: no socket, clock, thread, random number or log."""

@@ -1,7 +1,7 @@
-"""The interface of a run: events go into `Run.step`, actions come out of it.
+"""The interface of `Run`, the decisions of one start of a query: `Run.step` takes an event and returns actions.
 
-The shell (`coordinator/coordinator.py`, or the simulation) numbers the calls. The run numbers its own background tasks
-with negative numbers. Times are monotonic seconds.
+The caller of `step` (`coordinator/coordinator.py`, or the simulation) numbers the calls of Spark and of the control
+channel. The run numbers its own background tasks with negative numbers. Times are `time.monotonic()` values.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PrepareAvailableNow:
-    """Spark: take the ends of all subscribed partitions as the run's targets (R11). No result."""
+    """Request of Spark: store the log end offsets of all subscribed partitions as targets (R11). No result."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatestOffset:
-    """Spark: the batch of `start` has sunk; plan the next. The result is its document, or `start` itself if none."""
+    """Request of Spark: the batch that ends at `start` is completed; plan the next one.
+
+    The result is the next batch's document, or `start` itself if there is nothing to read.
+    """
 
     start: Document
     limits: LimitOptions
@@ -48,7 +51,7 @@ class LatestOffset:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """Spark: make the tasks of the batch that `end` describes. The result is their list."""
+    """Request of Spark: make the tasks of the batch that `end` describes. The result is a list of tasks."""
 
     start: Document
     end: Document
@@ -56,19 +59,25 @@ class Partitions:
 
 @dataclass(frozen=True, slots=True)
 class GetEnds:
-    """Spark: report the newest offsets. The result maps the partitions held to their ends."""
+    """Request of Spark: report the newest offsets. The result maps each owned partition to its log end."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopRun:
-    """Commit and leave the group (R29). `last_word`: see `Shutdown.stop`. The result is whether threads must end."""
+    """Request: commit and leave the group (R29). The result is whether the caller must end its threads.
+
+    `last_word`: see `Shutdown.stop`.
+    """
 
     last_word: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRun:
-    """Plan nothing more, wait for the last batch, commit and leave (R30). The result is whether nothing is repeated."""
+    """Request: plan no more batches, wait for the last one, commit and leave the group (R30).
+
+    The result is whether no batch will be repeated.
+    """
 
     timeout: float
     ends: bool = False
@@ -76,12 +85,12 @@ class DrainRun:
 
 @dataclass(frozen=True, slots=True)
 class EndAtNextCall:
-    """End the query with Spark's next call: every coordinator of it is drained. No result."""
+    """Request: end the query with Spark's next call, since all of its coordinators are drained. No result."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSunk:
-    """The listener reports that the batch of `document` has sunk, as Spark's batch `batch` (R15).
+    """Request of the listener: the batch of `document`, Spark's batch number `batch`, is completed (R15).
 
     The result is a mapping for the listener.
     """
@@ -93,24 +102,24 @@ class BatchSunk:
 
 @dataclass(frozen=True, slots=True)
 class GetRanges:
-    """The result is a mapping with the ranges of the batch in flight."""
+    """Request: return the ranges of the batch in flight. The result is a mapping."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListHeldEnds:
-    """List the ends of the logs now. The result maps the partitions held to their LogRange."""
+    """Request: list the log ends now. The result maps each owned partition to its LogRange."""
 
 
 @dataclass(frozen=True, slots=True)
 class GetStatus:
-    """The result is a mapping with the state of the member, its positions and its events."""
+    """Request: return the state of the member, its positions and its events. The result is a mapping."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetPaused:
-    """An operator pauses `partitions` (`is_paused`) or resumes them; None means the entire query.
+    """Request of an operator: pause `partitions` (`is_paused`) or resume them; None means the entire query.
 
-    The result is a mapping with the partitions that are paused then. Raises PauseRefused.
+    The result is a mapping with the partitions that are paused afterwards. Raises PauseRefused.
     """
 
     partitions: frozenset[TopicPartition] | None
@@ -118,7 +127,7 @@ class SetPaused:
 
 
 SparkRequest = PrepareAvailableNow | LatestOffset | Partitions | GetEnds
-"""Requests of Spark's engine: while one is answered, Spark is not silent (R27)."""
+"""Requests of Spark's engine. While one is pending, Spark does not count as silent (R27)."""
 Request = (
     SparkRequest | StopRun | DrainRun | EndAtNextCall | BatchSunk | GetRanges | ListHeldEnds | GetStatus | SetPaused
 )
@@ -128,7 +137,7 @@ Request = (
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A thread makes `request` and waits for `Reply` or `Raise` with the number `call`."""
+    """Event: a thread makes `request` and waits for the `CallReply` or `Raise` with the same number `call`."""
 
     call: int
     request: Request
@@ -136,7 +145,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswered:
-    """The answer to the question of the call or background task `call`."""
+    """Event: the `Ask` of call or background task `call` has the result `answer`."""
 
     call: int
     answer: Any
@@ -144,7 +153,7 @@ class QuestionAnswered:
 
 @dataclass(frozen=True, slots=True)
 class QuestionFailed:
-    """The question of `call` has led to `error`."""
+    """Event: the `Ask` of call or background task `call` has failed with `error`."""
 
     call: int
     error: Exception
@@ -152,14 +161,14 @@ class QuestionFailed:
 
 @dataclass(frozen=True, slots=True)
 class CallAbandoned:
-    """The thread of `call` does not wait any more: a signal has ended it."""
+    """Event: the thread of `call` no longer waits, because a signal has ended it."""
 
     call: int
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsRead:
-    """The metadata was read; `asked` are the topics that were requested."""
+    """Event: the metadata was read; `asked` are the requested topics."""
 
     snapshot: ClusterSnapshot
     asked: frozenset[str]
@@ -167,14 +176,14 @@ class TopicsRead:
 
 @dataclass(frozen=True, slots=True)
 class SilenceLook:
-    """Check how long Spark has made no call (R27). `jvm_is_stopped`: the JVM is in state T."""
+    """Event: check for how long Spark has made no call (R27). `jvm_is_stopped`: the JVM is in state T."""
 
     jvm_is_stopped: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadFailed:
-    """A thread of the shell has failed with `error`: retrying will not help."""
+    """Event: a thread of the coordinator process has failed with `error`, and retrying will not help."""
 
     error: StreamGroupError
 
@@ -188,7 +197,7 @@ Event = RunEvent | GroupEvent | RegistryEvent | Answer
 
 @dataclass(frozen=True, slots=True)
 class CallReply:
-    """The call `call` is over; `result` is its result."""
+    """Action: the call with number `call` is over and returns `result`."""
 
     call: int
     result: Any
@@ -196,7 +205,7 @@ class CallReply:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """The call `call` is over: raise `error` in its thread."""
+    """Action: the call with number `call` is over; raise `error` in its thread."""
 
     call: int
     error: Exception
@@ -204,7 +213,11 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Answer `question` with `QuestionAnswered` or `QuestionFailed`. The waiting thread of a call does so."""
+    """Action: send the request `question` to the cluster.
+
+    Report the result with `QuestionAnswered` or `QuestionFailed`. For a call of Spark, its waiting thread sends the
+    request.
+    """
 
     call: int
     question: Question
@@ -212,14 +225,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Watch the metadata of `topics`, and read it now."""
+    """Action: watch the metadata of `topics`, and read it now."""
 
     topics: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshMetadata:
-    """Read the metadata again soon: an answer has shown that it is out of date."""
+    """Action: read the metadata again soon, because a broker's response has shown that it is out of date."""
 
 
 RunAction = CallReply | Raise | Ask | Follow | RefreshMetadata | MemberAction
@@ -232,10 +245,10 @@ def everything(_: TopicPartition) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Connect to the brokers, start the threads and read the metadata of `topics` (None: of all).
+    """Request to the cluster: connect to the brokers, start the threads, read the metadata of `topics` (None: all).
 
-    The answer is a ClusterSnapshot, the newest metadata from now on. Raises ConfigError if the servers' names do not
-    resolve or the options do not fit the cluster, TransportError if no broker answers.
+    The result is a ClusterSnapshot, the newest metadata from now on. Raises ConfigError if the servers' names do not
+    resolve or the options do not fit the cluster, TransportError if no broker responds.
     """
 
     topics: frozenset[str] | None
@@ -243,9 +256,9 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class ReadTopics:
-    """Read the metadata of `topics` (None: of all) now.
+    """Request to the cluster: read the metadata of `topics` (None: all topics) now.
 
-    The answer is a ClusterSnapshot, the newest metadata from now on. Raises TransportError.
+    The result is a ClusterSnapshot, the newest metadata from now on. Raises TransportError.
     """
 
     topics: frozenset[str] | None
@@ -253,9 +266,9 @@ class ReadTopics:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsets:
-    """List one offset of each partition: the earliest, the latest, or the offset of a timestamp.
+    """Request to the cluster: list one offset of each partition: the earliest, the latest, or that of a timestamp.
 
-    The answer maps each partition to its ListedOffset. Raises TransportError after `timeout`, BrokerError.
+    The result maps each partition to its ListedOffset. Raises TransportError after `timeout`, BrokerError.
     """
 
     wanted: Mapping[TopicPartition, int]
@@ -264,21 +277,28 @@ class ListOffsets:
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroup:
-    """Describe the group's members. The answer is a GroupDescription. Raises TransportError, BrokerError."""
+    """Request to the cluster: describe the group's members. The result is a GroupDescription.
+
+    Raises TransportError, BrokerError.
+    """
 
     timeout: float
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEnds:
-    """List the ends of all subscribed partitions (R11). The answer maps each to its end."""
+    """Request to the cluster: list the log ends of all subscribed partitions (R11).
+
+    The result maps each partition to its log end.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ListEnds:
-    """List the ranges of the logs of `positions`. The answer maps each partition to its LogRange.
+    """Request to the cluster: list the log ranges of the partitions in `positions`.
 
-    A partition whose leader does not answer within `timeout` has the range last known, or is absent.
+    The result maps each partition to its LogRange. If its leader does not respond within `timeout`, a partition has the
+    last known range, or is absent.
     """
 
     positions: Mapping[TopicPartition, Position]
@@ -287,9 +307,9 @@ class ListEnds:
 
 @dataclass(frozen=True, slots=True)
 class CheckPositions:
-    """Check `positions` against leader epochs, and against message boundaries in Kafka 0.7; no answer.
+    """Request to the cluster: check `positions` against leader epochs, in Kafka 0.7 against message boundaries.
 
-    If `limits` count bytes, the sizes of records at `positions` are sampled.
+    If `limits` count bytes, the sizes of records at `positions` are sampled. No result.
 
     Raises BrokerError, DecodeError.
     """
@@ -302,10 +322,10 @@ class CheckPositions:
 
 @dataclass(frozen=True, slots=True)
 class FetchCommitted:
-    """Fetch the group's committed offsets, at least those of the partitions that `wanted` accepts.
+    """Request to the cluster: fetch the group's offsets, at least for the partitions that `wanted` accepts.
 
-    The answer maps partitions to CommittedOffset. Raises TransportError after `timeout`, and DecodeError if a node in
-    ZooKeeper does not hold an offset.
+    The result maps partitions to CommittedOffset. Raises TransportError after `timeout`, and DecodeError if a node in
+    ZooKeeper does not contain an offset.
     """
 
     timeout: float
@@ -314,12 +334,15 @@ class FetchCommitted:
 
 @dataclass(frozen=True, slots=True)
 class MakeFetchTasks:
-    """Make the tasks that read `ranges` of `document`, with the leaders as of now (R12). The answer is their list."""
+    """Request: make the tasks that read `ranges` of `document`, with the current leaders (R12).
+
+    The result is a list of tasks.
+    """
 
     document: Document
     ranges: tuple[OffsetRange, ...]
     packed_offsets: int = 0
-    """The most offsets of small ranges that share a task."""
+    """The maximum number of offsets in a task that several small ranges share."""
 
 
 Question = (
@@ -337,10 +360,10 @@ Question = (
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The options of a run. Times are seconds."""
+    """The options that a `Run` uses. Times are seconds."""
 
     group_id: str
-    """Empty if the run has no group."""
+    """Empty if the query has no group."""
     is_member: bool
     location: OffsetLocation
     subscription: Subscription
@@ -348,15 +371,15 @@ class RunConfig:
     join_timeout_s: float
     session_timeout_s: float
     max_poll_s: float
-    """`max.poll.interval.ms`: silence of Spark for longer than this is logged (R27)."""
+    """`max.poll.interval.ms`: if Spark makes no call for longer, a warning is logged (R27)."""
     max_silence_s: float | None = None
-    """`group.maxSilence`: the member leaves after this silence of Spark (R27). None means never."""
+    """`group.maxSilence`: the member leaves its group if Spark makes no call for longer (R27). None means never."""
     api_timeout_s: float = 60.0
     fetch_timeout_s: float = 120.0
     """`kafkaConsumer.pollTimeoutMs`: how long a replay waits for the brokers of its partitions."""
     fail_on_data_loss: bool = True
     target_batch_s: float | None = None
-    """`group.targetBatchDuration`: how long a batch is to last. None sizes no batch by its duration."""
+    """`group.targetBatchDuration`: how long a batch should take. None: the duration does not limit a batch."""
     start_retries: int = 3
     """`fetchOffset.numRetries`: how often the lookup of starting offsets is repeated."""
     start_retry_interval_s: float = 1.0

@@ -1,8 +1,8 @@
-"""Ends a run (R29, R30), and pauses it while Spark makes no calls (R27).
+"""Stops and drains a query (R29, R30), and pauses its membership while Spark makes no calls (R27).
 
-A stop commits the offsets of batches that have sunk and leaves the group within a second. A drain plans nothing more
-and waits for the batch in flight first. A pause leaves the group until Spark calls again. `SilenceWatch` decides when a
-pause begins, and warns before.
+A stop commits the offsets of completed batches and leaves the group within a second. A drain first stops planning and
+waits for the batch in flight. A pause leaves the group until Spark calls again. `SilenceWatch` decides when a pause
+begins, and logs a warning before.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ from streamgroup.group.state_machine import State
 from streamgroup.transitions import Transition, TransitionTable
 
 LEAVE_TIMEOUT_S = 0.8
-"""The last commit and LeaveGroup together take this long at most (R29)."""
+"""Maximum time for the last commit and LeaveGroup together (R29)."""
 COMMIT_SHARE = 0.6
-"""The fraction of that time for the response to the last commit."""
+"""The part of that time for which the response to the last commit is awaited."""
 LAST_WORD_TIMEOUT_S = 0.5
 """How long a stop waits for a listener to report the batch in flight."""
 ONCE_LAST_WORD_TIMEOUT_S = 3.0
-"""How long it waits under Trigger.Once. Spark ends the query at the moment when its only batch has sunk, so this report
+"""How long a stop waits under Trigger.Once. Spark ends the query as soon as its only batch is completed, so this report
 always comes after the stop: 0.1 s after it on an idle machine, 1.2 s on a machine with three times its load."""
 STOP_TIMEOUT_S = 1.0
-"""A stop takes this long at most, including a wait of `LAST_WORD_TIMEOUT_S` for the listener's report (R29)."""
+"""Maximum time of a stop, including the wait of `LAST_WORD_TIMEOUT_S` for the listener's report (R29)."""
 END_GRACE_S = 5.0
-"""A drain from outside the application ends the query this long after its timeout if `end` was never called."""
+"""A drain from outside the application ends the query this long after the drain's timeout if `end` is never called."""
 
 
 class Shutdown:
-    """Stops, drains and pauses one run. `perform` takes the member's actions, in order."""
+    """Stops and drains one query, and pauses its membership.
+
+    `perform(actions)` carries out the member's actions in order. `has_failed()` returns whether the query has failed,
+    `is_listened()` whether a listener reports completed batches.
+    """
 
     def __init__(
         self,
@@ -56,33 +60,33 @@ class Shutdown:
         self._no_word_comes = False
         self.state = RunState.NEW
         self.has_begun = False
-        """Whether Spark has called. A run that is stopped or drained before that never begins."""
+        """Whether Spark has made its first call. A query that is stopped or drained before that call never joins."""
         self.draining = False
-        """Whether a drain was asked for."""
+        """Whether a drain was requested."""
         self.is_once = False
         """Whether the trigger is Once, which ends the query with its first batch."""
         self.uncommitted = 0
-        """The number of sunk offsets whose commit had no response when the member left."""
+        """The number of offsets of completed batches whose commit had no response when the member left."""
         self.is_overdue = False
-        """Whether the timeout of a drain was over before the last batch had sunk and was committed."""
+        """Whether the timeout of a drain expired before the last batch was completed and committed."""
 
     @property
     def wanted(self) -> bool:
-        """Whether the run drains or stops, so that nothing more is planned."""
+        """Whether the query is being drained or stopped, so that no more batches are planned."""
         return self.state in {RunState.DRAINING, RunState.LEAVING, RunState.STOPPED}
 
     @property
     def paused(self) -> bool:
-        """Whether the member leaves, or has left, until Spark calls again (R27)."""
+        """Whether the member is leaving, or has left, until Spark calls again (R27)."""
         return self.state is RunState.PAUSED
 
     @property
     def stopped(self) -> bool:
-        """Whether the member leaves, or has left permanently."""
+        """Whether the member is leaving or has left permanently."""
         return self.state in {RunState.LEAVING, RunState.STOPPED}
 
     def begin(self) -> bool:
-        """Return whether the run begins with this call. A run that was stopped before its first call never begins."""
+        """Return whether this call is the first one of a query that was not stopped before."""
         if self.state is not RunState.NEW:
             return False
         self._take(RunCause.CALL)
@@ -90,7 +94,7 @@ class Shutdown:
         return True
 
     def join(self) -> None:
-        """Take note that the member is started."""
+        """Record that the member is started."""
         self._take(RunCause.JOIN)
 
     def _take(self, cause: RunCause) -> None:
@@ -99,11 +103,11 @@ class Shutdown:
     # --- stopping ----------------------------------------------------------------------------------------------------
 
     def stop(self, now: float, *, last_word: bool = True) -> Steps[bool]:
-        """Commit every held position and leave the group; static members stay.
+        """Commit the positions of all owned partitions and leave the group. A static member does not leave.
 
-        `last_word`: if a listener or a drain reports sunk batches, wait shortly for the report of the batch in flight.
-        Without it the application has ended, so a stop that waits for a report ends its wait. Returns whether this
-        call has ended a run that had begun. The caller must then end its threads.
+        With `last_word`, and if a listener or a drain reports completed batches, wait shortly for the report of the
+        batch in flight. `last_word=False` means that the application has ended: it also ends the wait of another stop.
+        Returns whether this call has ended a run that had begun. The caller must then end its threads.
         """
         self._no_word_comes |= not last_word
         if self.stopped:  # another thread may be leaving, and the caller may end the process
@@ -127,17 +131,18 @@ class Shutdown:
         flight = self._member.ledger.in_flight
         if flight is None:
             return False
-        # A batch without a call of `partitions` has not run. Under Once the sink may have skipped it (R17).
+        # Spark has not run a batch for which it never called `partitions`. Under Once the sink may have skipped it
+        # (R17).
         return flight.planned_ranges is not None or self.is_once
 
     # --- draining ----------------------------------------------------------------------------------------------------
 
     def drain(self, now: float, timeout: float, *, ends: bool = False) -> Steps[bool]:
-        """Plan nothing more, wait until the last batch has sunk, commit and leave.
+        """Plan no more batches, wait until the last one is completed, commit it and leave the group.
 
-        A member whose commit is refused or unanswered rejoins and commits again (R5, R6) until `timeout` seconds have
-        passed. `ends`: the drain was asked for from outside the application, so Spark's next call ends the query once
-        `end` is called, or `END_GRACE_S` after the timeout. Returns whether no batch will be repeated.
+        If the commit is rejected or gets no response, the member rejoins and commits again (R5, R6) until `timeout`
+        seconds have passed. `ends`: the drain was requested from outside the application, so Spark's next call ends the
+        query once `end` is called, or `END_GRACE_S` after the timeout. Returns whether no batch will be repeated.
         """
         deadline = now + timeout
         self.draining = True
@@ -156,13 +161,13 @@ class Shutdown:
         return self._clean and not self._has_failed()
 
     def end(self) -> None:
-        """End the query with Spark's next call: every coordinator of the query is drained."""
+        """End the query with Spark's next call, since all coordinators of the query are drained."""
         self._ended = True
 
     def wait_for_end(self, timeout: float) -> Steps[None]:
-        """Raise DrainedError if the query is to end; wait up to `timeout` seconds for an `end` that is under way.
+        """Raise DrainedError if a drain has ended the query. Wait up to `timeout` seconds for a pending `end`.
 
-        Before `end` the query may have other coordinators, whose last batch only Spark's next call completes.
+        Before `end`, the query may have other coordinators whose last batch is completed only by Spark's next call.
         """
         if self._ends_at is None:
             return
@@ -171,7 +176,7 @@ class Shutdown:
             raise DrainedError(_drained(self._member.ledger.group, clean=self._clean))
 
     def is_settled(self) -> bool:
-        """Return whether nothing is in flight and no sunk offset waits for its commit or for a membership."""
+        """Return whether no batch is in flight and no completed batch waits for its commit or for a rejoin."""
         ledger = self._member.ledger
         # Spark's first call is under way and may replay a batch, which would sink after the member has left.
         if not ledger.started or not ledger.idle or ledger.commit_pending:
@@ -202,7 +207,7 @@ class Shutdown:
     # --- pausing -----------------------------------------------------------------------------------------------------
 
     def pause(self, now: float) -> Steps[bool]:
-        """Commit sunk batches and leave the group until `resume` (R27). Returns whether the run was a member."""
+        """Commit completed batches and leave the group until `resume` (R27). Returns whether the query was a member."""
         has_member = self._member.membership.state not in {State.UNJOINED, State.LEFT}
         if self.state is not RunState.RUNNING or not has_member or self._has_failed():
             return False
@@ -213,7 +218,7 @@ class Shutdown:
         return True
 
     def resume(self) -> Steps[bool]:
-        """Join as a new member if a pause has left the group: Spark calls again. Returns whether it joins."""
+        """Join as a new member if a pause has left the group, because Spark calls again. Returns whether it joins."""
         membership = self._member.membership
         if self.stopped:
             return False
@@ -227,10 +232,11 @@ class Shutdown:
 
 def _drained(group: str, *, clean: bool) -> str:
     if clean:
-        return f"group {group}: drained: nothing will be repeated; start the query again to continue"
+        return f"group {group}: the query was drained, and no batch will be repeated. Start the query again to continue"
     return (
-        f"group {group}: stopped by a drain that has not seen the last batch proven sunk and committed (its time was "
-        "over, or another member has its partitions by now): that batch may be repeated; start the query again to go on"
+        f"group {group}: a drain has stopped the query before the last batch was completed and committed, so that "
+        f"batch may be repeated. The drain's timeout expired, or another member owns the partitions now. Start the "
+        f"query again to continue"
     )
 
 
@@ -238,10 +244,10 @@ def _drained(group: str, *, clean: bool) -> str:
 
 
 class RunState(Enum):
-    """The states of a run."""
+    """The states of one start of a query."""
 
     NEW = "new"
-    """Spark has not called yet. Nothing is connected."""
+    """Spark has not made its first call. Nothing is connected."""
     OPENING = "opening"
     """Spark's first call resolves the subscription; the member is not started."""
     RUNNING = "running"
@@ -249,7 +255,7 @@ class RunState(Enum):
     PAUSED = "paused"
     """The member leaves or has left, since Spark makes no calls (R27)."""
     DRAINING = "draining"
-    """Nothing more is planned. The run waits until the batch in flight has sunk and its offsets are committed (R30)."""
+    """No more batches are planned. The member waits until the batch in flight is completed and committed (R30)."""
     LEAVING = "leaving"
     """The member makes its last commit and leaves the group (R29)."""
     STOPPED = "stopped"
@@ -257,7 +263,7 @@ class RunState(Enum):
 
 
 class RunCause(Enum):
-    """The causes of transitions."""
+    """Why a `RunState` changes."""
 
     CALL = "Spark's first call"
     JOIN = "member started"
@@ -303,17 +309,21 @@ TABLE = TransitionTable(
 # --- a Spark that makes no calls (R22, R27) --------------------------------------------------------------------------
 
 LONG_TRIGGER_S = 10.0
-"""Longer triggers need a listener: without one only the next trigger proves that a batch has sunk (R22)."""
+"""Longer triggers need a listener: without one only the next trigger shows that a batch is completed (R22)."""
 _LISTEN = (
-    "{group}: {gap:.0f} s passed between two calls of Spark. A batch that completes in that time is committed only "
-    "with the next call, and a rebalance may wait for the commit. If the trigger interval is that long, call "
+    "{group}: {gap:.0f} s passed between two calls of Spark. Without a listener, a batch that completes in that time "
+    "is committed only at the next call, and a rebalance may wait for the commit. If the trigger interval is that "
+    "long, call "
     "streamgroup.listen(spark) once in the application: a batch is then committed as soon as it completes"
 )
 _KEEPS = " The member keeps its partitions meanwhile; to let it leave the group, set group.maxSilence"
 
 
 class SilenceWatch:
-    """Watches for how long Spark makes no calls in one run. `note` takes a line for the log with its level."""
+    """Measures for how long Spark makes no calls, and warns or makes the member leave its group.
+
+    `note(level, line)` writes a log line.
+    """
 
     def __init__(self, config: RunConfig, *, is_listened: Callable[[], bool], note: Callable[[int, str], None]) -> None:
         self._group = config.group_id or "no group"
@@ -326,26 +336,29 @@ class SilenceWatch:
         )
 
     def begin_call(self, now: float) -> None:
-        """Take note that a call of Spark begins: no silence is counted while it runs."""
+        """Record that a call of Spark begins. While it runs, Spark does not count as silent."""
         gap = self._watchdog.begin_call(now)
         if gap > LONG_TRIGGER_S and not self._asked_for_listener and not self._is_listened():
             self._asked_for_listener = True
             self._note(WARNING, _LISTEN.format(group=self._group, gap=gap))
 
     def end_call(self, now: float) -> None:
-        """Take the end of a call of Spark."""
+        """Record that a call of Spark ends."""
         self._watchdog.end_call(now)
 
     def look(self, now: float, *, jvm_is_stopped: bool) -> str | None:
-        """Warn if Spark makes no calls for long. Return the reason to leave the group if the driver seems hung."""
+        """Log a warning if Spark has made no call for long.
+
+        Returns a reason if the member must leave the group, because the driver seems to hang; otherwise None.
+        """
         look = self._watchdog.look(now, jvm_is_stopped=jvm_is_stopped)
         if look.verdict is SilenceVerdict.WARN:
-            self._note(WARNING, f"{self._group}: {look.reason}. Is the driver hung?{self._keeps}")
+            self._note(WARNING, f"{self._group}: {look.reason}. The driver may be hung{self._keeps}")
         return look.reason if look.verdict is SilenceVerdict.LEAVE else None
 
 
 class SilenceVerdict(Enum):
-    """The results of a check of the silence."""
+    """What to do about the time without calls of Spark."""
 
     GO_ON = "go on"
     WARN = "warn"
@@ -356,7 +369,7 @@ class SilenceVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The verdict of one check, and the reason for the log."""
+    """The result of one check: the verdict, and the reason for the log."""
 
     verdict: SilenceVerdict
     reason: str = ""
@@ -366,10 +379,10 @@ _NOTHING = Look(SilenceVerdict.GO_ON)
 
 
 class TriggerWatchdog:
-    """Measures the time between Spark's calls. `now` is monotonic seconds.
+    """Measures the time between Spark's calls, and decides when it is too long. `now` is from `time.monotonic()`.
 
-    `poll_s` is `max.poll.interval.ms`: a Java consumer that is silent for longer is removed from its group.
-    `max_silence_s` is `group.maxSilence`; None if the member never leaves for silence alone.
+    `poll_s` is `max.poll.interval.ms`: a Java consumer that does not poll for longer is removed from its group.
+    `max_silence_s` is `group.maxSilence`; None if the member never leaves only because Spark makes no calls.
     """
 
     def __init__(self, *, session_s: float, poll_s: float, max_silence_s: float | None) -> None:
@@ -383,9 +396,10 @@ class TriggerWatchdog:
         self._was_stopped = self._has_warned = self._has_left = False
 
     def begin_call(self, now: float) -> float:
-        """Take note that a call of Spark begins, which ends the silence. Return the seconds of silence before it.
+        """Record that a call of Spark begins. Return the seconds without a call before it.
 
-        Returns 0 for the first call, and after the JVM was stopped: such a gap does not measure the triggers.
+        Returns 0 for the first call, and after the JVM was stopped, since such a gap does not measure the trigger
+        interval.
         """
         gap = 0.0 if self._since is None or self._was_stopped else now - self._since
         self._calls += 1
@@ -395,13 +409,16 @@ class TriggerWatchdog:
         return gap
 
     def end_call(self, now: float) -> None:
-        """Take the end of a call of Spark."""
+        """Record that a call of Spark ends."""
         self._calls -= 1
         if not self._calls:
             self._since = now
 
     def look(self, now: float, *, jvm_is_stopped: bool) -> Look:
-        """Return the verdict on the silence now. LEAVE comes once for each silence, and for each stop of the JVM."""
+        """Return what to do about the time without calls.
+
+        LEAVE is returned once for each such time or stop of the JVM.
+        """
         if not jvm_is_stopped:
             self._stopped_since = None
             self._has_left &= not self._calls  # a pending call joins again
@@ -417,9 +434,11 @@ class TriggerWatchdog:
             return Look(SilenceVerdict.LEAVE, f"the driver's JVM has been stopped (state T) for {stopped:.0f} s")
         if self._max_silence_s is not None and silent > self._max_silence_s:
             self._has_left = True
-            return Look(SilenceVerdict.LEAVE, f"Spark has been silent for {silent:.0f} s, longer than group.maxSilence")
+            return Look(
+                SilenceVerdict.LEAVE, f"Spark has made no call for {silent:.0f} s, longer than group.maxSilence"
+            )
         if not self._has_warned and silent > max(self._poll_s, 3 * self._longest):
             self._has_warned = True
-            longest = f"; its longest silence before was {self._longest:.0f} s" if self._longest else ""
-            return Look(SilenceVerdict.WARN, f"Spark has asked for nothing for {silent:.0f} s{longest}")
+            longest = f"; the longest time between two calls was {self._longest:.0f} s" if self._longest else ""
+            return Look(SilenceVerdict.WARN, f"Spark has made no call for {silent:.0f} s{longest}")
         return _NOTHING

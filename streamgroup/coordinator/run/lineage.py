@@ -1,5 +1,7 @@
-"""Checks for a second query on a copy of the checkpoint (R28): `LineageWatch` describes the group at each assignment,
-`DuplicateLineageCheck` decides by the descriptions whether the run may plan.
+"""Checks whether another query uses a copy of this query's checkpoint (R28).
+
+The lineage is the id that all copies of one checkpoint share. `LineageWatch` describes the group after each assignment.
+`DuplicateLineageCheck` decides from the descriptions whether this query may plan.
 """
 
 from __future__ import annotations
@@ -15,15 +17,15 @@ from streamgroup.group.user_data import RunIdentity, decode_identity, encode_ide
 from streamgroup.model import GroupDescription, GroupState, MemberDescription
 
 DESCRIBE_TIMEOUT_S = 2.0
-"""How long the group coordinator has to answer; the next assignment sends the request again. Other callers need the
-watcher meanwhile."""
+"""Timeout of the request to the group coordinator; the next assignment sends it again. Other requests wait
+meanwhile."""
 
 
 class LineageWatch:
-    """The check of one run.
+    """Describes the group after each assignment, to find another query that uses a copy of this query's checkpoint.
 
-    `identify` takes the new user data of the member, whether it must join again at once, and the time. `note` takes a
-    line for the log with its level. `is_static`: the member has a `group.instance.id`.
+    `identify(user_data, rejoin, now)` sets the member's user data, and with `rejoin` makes it join again at once.
+    `note(level, line)` writes a log line. `is_static`: the member has a `group.instance.id`.
     """
 
     def __init__(
@@ -47,18 +49,18 @@ class LineageWatch:
         """The state of the group that the run was last warned about."""
 
     def begin(self, lineage: str, run: str) -> bytes:
-        """Begin the run's check; return the user data of its first JoinGroup."""
+        """Begin the check for this lineage and run id; return the user data for the first JoinGroup."""
         me = RunIdentity(lineage, run)
         self._check = DuplicateLineageCheck(self._group, me, self._session_timeout_s, is_static=self._is_static)
         return encode_identity(self._check.identity)
 
     @property
     def is_clear(self) -> bool:
-        """Whether the run may plan."""
+        """Whether the query may plan."""
         return self._check is None or self._check.clear
 
     def on_action(self, action: object, now: float) -> bool:
-        """Take an action of the member. Return whether `look` must begin: an assignment requires it."""
+        """Follow an action of the member. Return whether it is an assignment after which `look` must begin."""
         if self._check is None:
             return False
         match action:
@@ -72,10 +74,10 @@ class LineageWatch:
         return False
 
     def look(self) -> Steps[None]:
-        """Describe the group until the run is admitted, no answer comes or the membership ends.
+        """Describe the group until the query may plan, a request gets no response, or the membership ends.
 
-        A newer assignment starts this again: an older description must not admit a member that has joined again.
-        Raises ConfigError if a duplicate has been in the group for a session timeout.
+        A newer assignment starts this again: an older description must not admit a member that has joined again. Raises
+        ConfigError if a duplicate has been in the group for a session timeout.
         """
         check = self._check
         assert check is not None
@@ -89,8 +91,8 @@ class LineageWatch:
                 now, group = yield interface.DescribeGroup(DESCRIBE_TIMEOUT_S)
             except TransportError as error:
                 text = (
-                    f"group {self._group}: cannot check yet for a second query on a copy of this checkpoint: the group "
-                    f"could not be described: {error}. The query checks again later"
+                    f"group {self._group}: cannot check yet for a second query on a copy of this checkpoint: cannot "
+                    f"describe the group: {error}. The query checks again later"
                 )
                 self._note(ev.INFO, text)
                 now = yield NOW
@@ -99,10 +101,10 @@ class LineageWatch:
             except Exception as error:  # without the check the query continues
                 self._note(
                     ev.WARNING,
-                    f"group {self._group}: cannot check for a second query on a copy of this checkpoint: the group "
-                    f"could not be described: {error}. The query continues without the check. Make sure that no other "
-                    "query uses a copy of the checkpoint. To enable the check, let this user describe the group, then "
-                    "restart the query",
+                    f"group {self._group}: cannot check for a second query on a copy of this checkpoint: cannot "
+                    f"describe the group: {error}. The query continues without the check. Make sure that no other "
+                    "query uses a copy of the checkpoint. To enable the check, grant this user the DESCRIBE "
+                    "permission for the group, then restart the query",
                 )
                 check.give_up()
                 return
@@ -118,9 +120,9 @@ class LineageWatch:
                 self._seen = duplicate.member_id
                 self._note(
                     ev.WARNING,
-                    f"group {self._group}: {described(duplicate)} reads with this query's checkpoint, too: a copy of "
-                    "it, or this query's own predecessor that has died. Waiting until it is gone, "
-                    f"{self._session_timeout_s:g} s (session.timeout.ms) at most",
+                    f"group {self._group}: {described(duplicate)} uses this query's checkpoint, too. It is a query "
+                    f"on a copy of the checkpoint, or an ended process of this query whose session has not expired. "
+                    f"Waiting at most {self._session_timeout_s:g} s (session.timeout.ms) until it has left",
                 )
 
     def _without_check(self, state: str) -> str:
@@ -128,32 +130,33 @@ class LineageWatch:
         if state == GroupState.DEAD:
             return (
                 f"{who}: other members use the consumer group protocol of KIP-848 (group.protocol=consumer), and the "
-                "broker does not return what the members of such a group have sent. The query continues without the "
+                f"broker does not return the user data of members in such a group. The query continues without the "
                 "check. Make sure that no other query uses a copy of the checkpoint"
             )
         return (
-            f"{who} yet: the group has not been stable for {self._session_timeout_s:g} s (session.timeout.ms), it is "
-            f"{state}. The query continues, and checks again when the group is stable"
+            f"{who} yet: the group has not been stable for {self._session_timeout_s:g} s (session.timeout.ms), its "
+            f"state is {state}. The query continues, and checks again when the group is stable"
         )
 
 
 # --- the decision ----------------------------------------------------------------------------------------------------
 
 LOOK_AGAIN_S = 0.5
-"""Seconds until a run describes again a group that rebalances or has a duplicate."""
+"""Seconds until the group is described again if it rebalances or has a duplicate."""
 DEAD_TIMEOUT_S = 2.0
-"""How long descriptions must call the group Dead before the run continues without them."""
+"""How long the group's state must be Dead before the query continues without the check."""
 
 
 def identity_of(member: MemberDescription) -> RunIdentity | None:
-    """Return lineage and run from a member's user data; None for other clients, or while the group rebalances."""
+    """Return lineage and run id from a member's user data; None for other clients, or while the group rebalances."""
     return decode_identity(member.user_data)
 
 
 def find_duplicates(group: GroupDescription, me: RunIdentity, member_id: str) -> dict[str, MemberDescription]:
-    """Return by run the other members of my lineage that have precedence: admitted, or their run sorts before mine.
+    """Return by run id the other members with the lineage of `me` that have precedence over `me`.
 
-    All members decide by the same description, so exactly one of several that join at once is not refused.
+    A member has precedence if it is admitted, or if its run id sorts before that of `me`. All members decide from the
+    same description, so exactly one of several that join at once is not refused.
     """
     duplicates = {}
     for member in group.members:
@@ -166,13 +169,16 @@ def find_duplicates(group: GroupDescription, me: RunIdentity, member_id: str) ->
 
 
 def _has_lineage(group: GroupDescription, me: RunIdentity) -> bool:
-    """Return whether another run of my lineage is a member."""
+    """Return whether another member has the lineage of `me`."""
     others = filter(None, map(identity_of, group.members))
     return any(other.lineage == me.lineage and other.run != me.run for other in others)
 
 
 class DuplicateLineageCheck:
-    """The check of one run. `now` is monotonic seconds."""
+    """Decides whether another query runs on a copy of this query's checkpoint, from descriptions of the group.
+
+    All times (`now`) are from `time.monotonic()`.
+    """
 
     def __init__(self, group: str, me: RunIdentity, session_timeout_s: float, *, is_static: bool = False) -> None:
         self._group = group
@@ -185,41 +191,41 @@ class DuplicateLineageCheck:
         self._member_id = ""
         self._has_duplicate = False
         self._first_duplicates: frozenset[str] = frozenset()
-        """Runs of the duplicates in the first description that had any, as far as all later ones have had them, too."""
+        """Run ids of the duplicates that every description has had since the first one with a duplicate."""
         self._waiting_since: dict[str | None, float] = {}
-        """Since when every description has had each of `_first_duplicates`, and under None any later duplicate.
+        """Since when every description has had each of `_first_duplicates`, and (key None) any later duplicate.
 
-        A missing answer ends all these times.
+        A missing response resets all these times.
         """
         self._ask_at: float | None = None
         self._asked_at = -math.inf
         self._clear = True
-        """True before the first assignment, when nothing can be planned."""
+        """True before the first assignment, because then nothing can be planned anyway."""
         self._undescribed: tuple[bool, float] | None = None
-        """If the newest descriptions lack the members' user data: whether they call the group Dead, and since when."""
+        """If the newest descriptions lack the members' user data: whether the group's state is Dead, and since when."""
         self.is_unchecked = False
-        """Whether the run continues although the newest description lacks the members' user data."""
+        """Whether the query continues although the newest description lacks the members' user data."""
         self.admitted = False
         self.asking = False
-        """Whether all members must join again, to publish whether they are admitted."""
+        """Whether all members must join again, so that each publishes whether it is admitted."""
 
     @property
     def clear(self) -> bool:
-        """Whether the run may plan: no duplicate is known, and no answer is awaited."""
+        """Whether the query may plan: no duplicate is known, and no response is pending."""
         return self.admitted or self._clear
 
     @property
     def identity(self) -> RunIdentity:
-        """The identity that the subscription sends to the other members."""
+        """The identity that the subscription in JoinGroup shows to the other members."""
         return RunIdentity(self._me.lineage, self._me.run, self.admitted, self.asking)
 
     @property
     def asks_again(self) -> bool:
-        """Whether the group is to be described, now or later."""
+        """Whether the group must be described, now or later."""
         return not self.admitted and self._ask_at is not None
 
     def assigned(self, member_id: str, generation: int, now: float) -> None:
-        """Take an assignment: the group must be described now, unless the run is admitted."""
+        """Record an assignment. The group must be described now, unless this query is already admitted."""
         self._member_id, self._generation, self.asking = member_id, generation, False
         if self._first_generation is None:
             self._first_generation = generation
@@ -227,24 +233,25 @@ class DuplicateLineageCheck:
             self._ask_at, self._clear = now, False
 
     def lost(self) -> None:
-        """Take back the admission: a member that joins again is a later joiner."""
+        """Withdraw the admission: a member that joins again counts as one that joined later."""
         self.admitted = self.asking = self.is_unchecked = False
         self._undescribed = None
         self._first_generation = None
 
     def due_in(self, now: float) -> float:
-        """Return the seconds until the group is to be described, 0 for now; infinity if it is not."""
+        """Return the seconds until the group must be described: 0 for now, infinity for never."""
         return math.inf if self._ask_at is None else max(0.0, self._ask_at - now)
 
     def asked(self, now: float) -> None:
-        """Take note that the group is being described."""
+        """Record that DescribeGroups was sent."""
         self._ask_at, self._asked_at = None, now
 
     def described(self, group: GroupDescription, now: float) -> MemberDescription | None:
-        """Take the description of the group; return the duplicate, if there is one.
+        """Evaluate a description of the group; return the duplicate if there is one, otherwise None.
 
-        If there are several, it is the one that the run has waited for longest. Raises ConfigError if a duplicate of
-        the first description, or any that joined later, has been in the group for a session timeout.
+        Of several duplicates, it returns the one that this query has waited for longest. Raises ConfigError if a
+        duplicate of the first description, or any duplicate that joined later, has been in the group for a session
+        timeout.
         """
         if group.state != GroupState.STABLE:
             self._take_undescribed(now, is_dead=group.state == GroupState.DEAD)
@@ -268,7 +275,7 @@ class DuplicateLineageCheck:
         return duplicates[run]
 
     def _take_undescribed(self, now: float, *, is_dead: bool) -> None:
-        """Take a description without the members' user data. It holds up the run for a limited time."""
+        """Evaluate a description without the members' user data. It delays the query for a limited time."""
         if self._undescribed is None or self._undescribed[0] != is_dead:
             self._undescribed = is_dead, now
         waited = self._asked_at - self._undescribed[1]
@@ -280,21 +287,21 @@ class DuplicateLineageCheck:
             self._clear = self.is_unchecked = True
 
     def _update_waits(self, runs: Set[str], now: float) -> None:
-        """Continue the waits for these duplicates, begin the waits for new ones, and end all other waits."""
+        """Continue the waits for the duplicates `runs`, begin waits for new ones, and end all other waits."""
         if not self._waiting_since:
             self._first_duplicates = frozenset(runs)
         self._first_duplicates &= runs  # one that was gone and is back has joined: it is not a dead predecessor
         self._waiting_since = {wait: self._waiting_since.get(wait, now) for wait in map(self._wait_of, runs)}
 
     def _wait_of(self, run: str) -> str | None:
-        """Return the key of `_waiting_since` for a duplicate."""
+        """Return the key of `_waiting_since` for the duplicate with this run id."""
         return run if run in self._first_duplicates else None
 
     def unanswered(self, now: float) -> None:
-        """Take a missing answer: the run may plan, unless a duplicate was seen before.
+        """Record a missing response: the query may plan, unless a duplicate was seen before.
 
-        The wait for that one begins again. While the servers are away, the session of a dead predecessor does not
-        expire, and with another group coordinator or leader it begins again.
+        In that case the wait for the duplicate begins again. While the servers cannot be reached, the session of an
+        ended process does not expire, and with another group coordinator or leader the session begins again.
         """
         if self._has_duplicate:
             self._waiting_since, self._ask_at = {}, now + LOOK_AGAIN_S
@@ -302,18 +309,19 @@ class DuplicateLineageCheck:
             self._clear = True
 
     def give_up(self) -> None:
-        """Admit the run without a check: it is not authorized to describe the group."""
+        """Admit the query without a check, because it is not authorized to describe the group."""
         self.admitted = True
 
     def _refusal(self, run: str, duplicate: MemberDescription) -> str:
         is_first = run in self._first_duplicates
         waited_for = "it was" if is_first else "it joined after this query, and such members were"
         return (
-            f"group {self._group!r}: another live member reads with a copy of this query's checkpoint: "
+            f"group {self._group!r}: cannot run this query: another live member uses a copy of this query's "
+            f"checkpoint: "
             f"{described(duplicate)}, run {run}; {waited_for} in the group for {self._session_timeout_s:g} s "
             "(session.timeout.ms). Each of the two would replay batches of the other. Give this query its own "
             "checkpoint directory: a new, empty one continues from the group's committed offsets (a file sink needs a "
-            "new output directory with it). If the other query is the superfluous one, stop it and start this one again"
+            "new output directory with it). If the other query is not needed, stop it and start this one again"
         )
 
 

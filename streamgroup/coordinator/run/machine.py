@@ -1,6 +1,6 @@
-"""One run of a query as a machine: `Run.step` takes an event and the time, and returns the actions to carry out.
+"""Decides everything for one start of a query: `Run.step` takes an event and the time, and returns actions.
 
-The run has no thread, socket, clock or log. `interface.py` has the events and actions, `lifecycle.py` the states.
+The code has no thread, socket, clock or log. `interface.py` has the events and actions, `lifecycle.py` the states.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ from streamgroup.model import Document, TopicPartition, name_some
 
 
 class Run:
-    """The machine of one run. `logs` are the brokers' last answers, `events` reports rebalances, losses and repeats."""
+    """The decisions of one start of a query, as a state machine that the caller steps with events.
+
+    `logs` returns the brokers' latest responses about the logs. `events` reports rebalances, losses and repeats.
+    """
 
     def __init__(self, config: RunConfig, member: Member, logs: LogView, planner: Planner, events: RunEvents) -> None:
         self._member = member
@@ -46,11 +49,11 @@ class Run:
         self._scheduler = StepScheduler(self)
         self._numbers = itertools.count(-1, -1)
         self._describing: int | None = None
-        """The number of the task that describes the group (R28)."""
+        """The number of the background task that describes the group (R28)."""
         self._ends: Memo[Logs] = Memo()
-        """The answer to `GetEnds`, which a status has, too."""
+        """The result of `GetEnds`, which is part of the status, too."""
         self._spark: set[int] = set()
-        """The calls of Spark that are under way."""
+        """The pending calls of Spark."""
         self._failure = Failure()
         self._paused = PausedPartitions(config.group_id, self._note)
         pace = Pace(config.target_batch_s)
@@ -101,17 +104,17 @@ class Run:
 
     @property
     def failure(self) -> StreamGroupError | None:
-        """The error that Spark's next call raises; None while the query can go on."""
+        """The error that Spark's next call raises; None while the query can continue."""
         return self._failure.error
 
     @property
     def wake_at(self) -> float | None:
-        """The time when a `Tick` is due; None if nothing waits."""
+        """The time when a `Tick` is due; None if no timer runs."""
         times = [time for time in (self._member.wake_at, self._scheduler.wake_at) if time is not None]
         return min(times, default=None)
 
     def step(self, event: interface.Event, now: float) -> list[interface.RunAction]:
-        """Take one event at monotonic time `now`; return the actions to carry out, in order."""
+        """Process one event at `now` (`time.monotonic()`); return the actions to carry out, in order."""
         self._now = self._events.now = now
         self._actions = []
         try:
@@ -146,12 +149,12 @@ class Run:
                 self._perform(self._member.step(event, now))
 
     def _fail_by(self, error: Exception) -> None:
-        """End the query by an error of any type. The log has the traceback of a defect."""
+        """End the query with an error of any type. For a defect the log has the traceback."""
         if isinstance(error, StreamGroupError):
             self._perform([ev.Fail(error)])
             return
-        self._note(ev.ERROR, "the run has failed\n" + "".join(traceback.format_exception(error)))
-        self._failure.set(StreamGroupError(f"the run has failed: {error!r}"))
+        self._note(ev.ERROR, "the query has failed\n" + "".join(traceback.format_exception(error)))
+        self._failure.set(StreamGroupError(f"the query has failed: {error!r}"))
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -186,7 +189,7 @@ class Run:
         return steps
 
     def _at_once(self, request: interface.Request) -> Steps[Any]:
-        """Answer a request that waits for nothing."""
+        """Serve a request for which nothing must be awaited."""
         now = yield NOW
         match request:
             case interface.BatchSunk(document, batch, query):
@@ -204,7 +207,7 @@ class Run:
         return None
 
     def _known_ends(self) -> Logs:
-        """Return the ranges last listed of the logs held; the same object while nothing has changed."""
+        """Return the last listed ranges of the owned partitions; the same object while nothing has changed."""
         held = self._ledger.partitions()
         return self._ends.get(lambda: self._logs.known(held), held, *self._logs.known_since)
 
@@ -263,38 +266,38 @@ class Run:
         return {"drained": False, "in_flight": not self._ledger.idle, "why": self._why_unclean()}
 
     def _drain_end(self) -> str:
-        """Return what has ended a drain that is not clean, as a clause before `before ...`."""
+        """Return why a drain ended early, as a clause before `before ...`."""
         if self._failure.error is not None:
             return "the query has failed"
-        return "the drain's time was over" if self.shutdown.is_overdue else "stopped"
+        return "the drain's timeout expired" if self.shutdown.is_overdue else "stopped"
 
     def _why_unclean(self) -> str:
-        """Return the reason why a drain that has ended may repeat the last batch. docs/drain.md lists the reasons."""
+        """Return why a drain that has ended may repeat the last batch. docs/drain.md lists the reasons."""
         if self._failure.error is not None:
             return f"the query has failed: {self._failure.error}"
         if not self._ledger.idle:
-            how = "the time was over" if self.shutdown.is_overdue else "the query was stopped"
-            return f"{how} before the batch in flight had sunk"
+            how = "the timeout expired" if self.shutdown.is_overdue else "the query was stopped"
+            return f"{how} before the batch in flight was complete"
         if self.shutdown.uncommitted:
             return "the commit of the last batch was not acknowledged"
         if lost := self._ledger.commits.outstanding:
-            return f"the member lost {name_some(lost)} before it could commit the last batch, and another may have them"
-        return "the time was over before the member held the partitions of the last batch again"
+            return f"the member lost {name_some(lost)} before it could commit the last batch, and another may own them"
+        return "the timeout expired before the member owned the partitions of the last batch again"
 
     # --- results of tasks ------------------------------------------------------------------------------------------
 
     def asks(self, task: int, question: Question) -> None:
-        """Take a question of a call or of a background task."""
+        """Send a request of a call or of a background task."""
         self._actions.append(interface.Ask(task, question))
 
     def is_over(self, task: int, result: Any, now: float) -> None:
-        """Take the result of a call; a background task has none."""
+        """Return the result of a call to its thread. A background task has no result."""
         self._end_spark_call(task, now)
         if task >= 0:
             self._actions.append(interface.CallReply(task, result))
 
     def has_failed(self, task: int, error: Exception, now: float) -> None:
-        """Take the error of a call, or that of a background task, which ends the query."""
+        """Raise the error of a call in its thread. The error of a background task ends the query."""
         self._end_spark_call(task, now)
         if task >= 0:
             self._actions.append(interface.Raise(task, error))
@@ -309,7 +312,10 @@ class Run:
         return number
 
     def _find_starts(self, wanted: Resolve) -> Steps[None]:
-        """Find the starting offsets of partitions gained. An error counts unless another generation has begun."""
+        """Look up the start offsets of newly assigned partitions.
+
+        Errors are ignored if a newer generation has begun.
+        """
         try:
             yield from self._starts.find(wanted)
         except Exception:
@@ -338,12 +344,12 @@ class Run:
                 )
             self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, f"{how} while Spark was silent")
             who = f"group {self._ledger.group}" if self._ledger.group else "no group"
-            self._note(ev.WARNING, f"{who}: {reason}: {left}. It joins again with Spark's next call")
+            self._note(ev.WARNING, f"{who}: {reason}: {left}. It joins again at Spark's next call")
 
     # --- the member's actions ----------------------------------------------------------------------------------------
 
     def _perform(self, actions: Iterable[MemberAction]) -> None:
-        """Carry out the actions that the run handles itself, and pass the others, which need a thread, to the shell."""
+        """Carry out the member's actions that need no thread, and return the others to the caller of `step`."""
         begun: list[Steps[None]] = []  # they begin after the last action: each may lead to further ones
         describes = False
         for action in actions:
@@ -387,6 +393,6 @@ class Run:
         self._actions.append(ev.Note(level, text))
 
     def _skipped(self, document: Document, error: SkippedBatchError) -> None:
-        """Fail the query: the listener's report shows that the sink skipped the batch of `document` (R17)."""
+        """Fail the query, because the sink skipped the batch of `document`, as the listener's report shows (R17)."""
         self._events.skipped(document)
         self._failure.set(error)

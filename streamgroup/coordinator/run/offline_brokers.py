@@ -1,8 +1,9 @@
-"""Finds the known partitions of Kafka 0.7 that a run or a batch read would leave out: their broker is not registered.
+"""Finds known partitions of Kafka 0.7 that a query would skip because their broker is not registered in ZooKeeper.
 
-A partition of Kafka 0.7 exists only while its broker is registered. A stream waits for it. A batch read, AvailableNow
-and Once would end successfully without its records, so they raise an error, or warn if failOnDataLoss is false. Known
-are partitions with a committed offset, with a position in the checkpoint, or with a starting offset.
+A partition of Kafka 0.7 exists only while its broker is registered. A stream waits for the broker. A batch read,
+AvailableNow and Once would end successfully without its records, so they raise an error, or log a warning if
+failOnDataLoss is false. A partition is known if it has a committed offset, a position in the checkpoint, or a starting
+offset.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ Commits = Mapping[TopicPartition, CommittedOffset]
 
 
 class OfflineBrokers:
-    """Watches the offline brokers of one run. `snapshot` returns the newest metadata, `warn` logs a line."""
+    """Tracks the partitions of one query whose Kafka 0.7 brokers are offline.
+
+    `snapshot()` returns the newest metadata, `warn(line)` logs a warning.
+    """
 
     def __init__(self, config: RunConfig, snapshot: Callable[[], ClusterSnapshot], warn: Callable[[str], None]) -> None:
         self._config = config
@@ -37,27 +41,27 @@ class OfflineBrokers:
         self._warn = warn
         self._looked = False
         self._left_out: frozenset[TopicPartition] = frozenset()
-        """AvailableNow: partitions without a target, known when the run began but not registered. Once: partitions
-        reported as left out."""
+        """AvailableNow: partitions without a target that were known but not registered when the query began. Once:
+        partitions that were reported as skipped."""
         self._once: frozenset[TopicPartition] | None = None
         """The partitions that Once should read."""
         self._before: Commits = {}
-        """AvailableNow: the group's commits from before the targets were taken."""
+        """AvailableNow: the group's commits from before the targets were listed."""
 
     def prepare(self) -> Steps[None]:
-        """Fetch the group's commits before AvailableNow takes its targets.
+        """Fetch the group's commits before AvailableNow lists its targets.
 
-        A member commits the start of a new partition with its first assignment. Were that commit counted, a topic that
-        grows at this moment would look like one with an offline broker.
+        A member commits the start of a new partition with its first assignment. If that commit counted, a topic that
+        gets new partitions at this moment would look like one with an offline broker.
         """
         if self._snapshot().log_format.is_broker_bound:
             _, self._before = yield interface.FetchCommitted(self._config.api_timeout_s, self._is_subscribed)
 
     def compare(self, checkpoint: Document, targets: Targets) -> None:
-        """Find the partitions that AvailableNow leaves out: known when the run began, but without a target.
+        """Find the partitions that AvailableNow skips: known when the query began, but without a target.
 
-        Only the run's first call counts. Later documents also have the positions of partitions whose broker has
-        registered since the targets were taken, and this run does not read those.
+        Only the query's first call counts. Later documents also have the positions of partitions whose broker has
+        registered since the targets were listed, and AvailableNow does not read those.
         """
         if self._looked or not self._snapshot().log_format.is_broker_bound:
             return
@@ -65,7 +69,7 @@ class OfflineBrokers:
         self._left_out = frozenset(self._known_from(checkpoint, self._before).keys() - targets.keys())
 
     def find(self, checkpoint: Document, *, once: bool) -> Steps[None]:
-        """Find the partitions that a plan from `checkpoint` leaves out. Warn once in a stream.
+        """Find the known partitions that a plan from `checkpoint` skips. In a stream, warn once.
 
         Raises DataLossError under Once.
         """
@@ -95,10 +99,10 @@ class OfflineBrokers:
             )
 
     def left_out(self, unjudged: Collection[TopicPartition] = ()) -> frozenset[TopicPartition]:
-        """Return the partitions that a trigger that ends does not wait for, since their brokers are offline.
+        """Return the partitions that Once or AvailableNow does not wait for, because their brokers are offline.
 
-        Sends no request. Under Once these are all such partitions that the run should read; this logs them, or raises
-        DataLossError. Under AvailableNow they are a part of `unjudged`, and `check_end` decides about them.
+        Sends no request. Under Once these are all such partitions that the query should read; this method logs them, or
+        raises DataLossError. Under AvailableNow they are a part of `unjudged`, and `check_end` decides about them.
         """
         snapshot = self._snapshot()
         if self._once is None:
@@ -110,9 +114,9 @@ class OfflineBrokers:
         return absent
 
     def check_end(self, checkpoint: Document, targets: Targets | None) -> Steps[None]:
-        """Check the end of AvailableNow, when all partitions held are read.
+        """Check that AvailableNow may end, when all owned partitions are read.
 
-        Raises DataLossError if a broker was offline when the run began, or went offline with unread records.
+        Raises DataLossError if a broker was offline when the query began, or went offline with unread records.
         """
         snapshot = self._snapshot()
         if targets is None or not snapshot.log_format.is_broker_bound:
@@ -172,7 +176,7 @@ class OfflineBrokers:
 
     def _settle(self, absent: Collection[TopicPartition]) -> None:
         if absent:
-            what = f"{self._who}: this run has not read {_names(absent)}: no broker has registered them in ZooKeeper"
+            what = f"{self._who}: this query has not read {_names(absent)}: no broker has registered them in ZooKeeper"
             settle(what, fail_on_data_loss=self._config.fail_on_data_loss, warn=self._warn)
 
     @property
@@ -183,7 +187,7 @@ class OfflineBrokers:
 def require_brokers(
     topics: Collection[str], snapshot: ClusterSnapshot, *, fail_on_data_loss: bool, warn: Callable[[str], None]
 ) -> None:
-    """Raise DataLossError if a batch read would take a topic of Kafka 0.7 for empty: none of its brokers is registered.
+    """Raise DataLossError if a batch read would treat a topic of Kafka 0.7 as empty: none of its brokers is online.
 
     ZooKeeper does not keep the partitions of offline brokers, so a topic with some brokers offline passes the check.
     """
@@ -196,21 +200,21 @@ def require_brokers(
 
 
 def settle(what: str, *, fail_on_data_loss: bool, warn: Callable[[str], None]) -> None:
-    """Raise DataLossError, or warn if failOnDataLoss is false."""
+    """Raise DataLossError for the unread records `what`, or warn if failOnDataLoss is false."""
     text = f"{what}. A broker of Kafka 0.7 registers its partitions only while it runs"
     if fail_on_data_loss:
         raise DataLossError(
             f"{text}, and it keeps the records until their retention ends. Start the broker and run the query again; "
-            "or leave these records out with failOnDataLoss=false"
+            f"or skip these records with failOnDataLoss=false"
         )
     warn(
-        f"{text}. The records are left out, since failOnDataLoss=false. To read them, start the broker and run the "
+        f"{text}. The query skips the records, since failOnDataLoss=false. To read them, start the broker and run the "
         "query again before their retention ends"
     )
 
 
 def _needed(ranges: Collection[OffsetRange]) -> tuple[str, str]:
-    """Return the brokers of `ranges`, and the ranges, as text for messages."""
+    """Return the brokers that serve `ranges`, and the ranges themselves, as text for messages."""
     ordered = sorted(ranges)
     brokers = dict.fromkeys(f"broker {broker_partition(r.partition.partition)[0]}" for r in ordered)
     what = [f"{KAFKA07_LOG.name(r.partition)} at position {r.start}" for r in ordered]

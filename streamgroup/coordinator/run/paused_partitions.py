@@ -1,4 +1,4 @@
-"""The partitions that an operator has paused: the run holds and commits them, and plans none of their records."""
+"""Manages the partitions that an operator has paused: the query owns them but reads no records from them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ V = TypeVar("V")
 
 
 class PauseRefused(StreamGroupError):
-    """A partition to pause is not held, or one to resume is not paused."""
+    """A partition to pause is not owned, or a partition to resume is not paused."""
 
 
 class PausedPartitions:
-    """The pauses of one run. `note` takes a line for the log with its level.
+    """The paused partitions of one query. `note(level, line)` writes a log line.
 
-    A pause belongs to this run: a restarted query begins without one. It lasts until the partition is resumed, or until
-    an assignment lacks the partition, so the member that gets it reads it. A pause of the entire query includes
-    partitions that it gains.
+    A restarted query begins without paused partitions. A partition is paused until an operator resumes it, or until an
+    assignment lacks it, so that the next owner reads it. A pause of the entire query includes partitions assigned
+    later.
     """
 
     def __init__(self, group: str, note: Callable[[int, str], None]) -> None:
@@ -34,22 +34,25 @@ class PausedPartitions:
         self._reported = ""
 
     def names(self, held: Collection[TopicPartition]) -> list[str]:
-        """Return the paused ones of the partitions held, sorted."""
+        """Return the names of the owned partitions that are paused, sorted."""
         return [str(tp) for tp in sorted(held) if self._is_paused(tp)]
 
     def _is_paused(self, tp: TopicPartition) -> bool:
         return self.is_whole or tp in self._paused
 
     def pause(self, partitions: Collection[TopicPartition] | None, held: Collection[TopicPartition]) -> None:
-        """Pause `partitions`, or the entire query for None. Raises PauseRefused if one of them is not held."""
+        """Pause `partitions`, or the entire query for None.
+
+        Raises PauseRefused if the query does not own one of them.
+        """
         if partitions is None:
             self.is_whole = True
             self._note(WARNING, f"{self._who}: the query is paused: it plans nothing until it is resumed")
             return
         if unheld := frozenset(partitions) - frozenset(held):
             raise PauseRefused(
-                f"cannot pause {name_some(unheld)}: the query does not hold it now. It holds "
-                f"{name_some(held) or 'nothing'}"
+                f"cannot pause {name_some(unheld)}: not assigned to this query now. Assigned are "
+                f"{name_some(held) or 'none'}"
             )
         self._paused |= frozenset(partitions)
         self._note(WARNING, f"{self._who}: paused {name_some(partitions)}: not read until it is resumed")
@@ -73,7 +76,7 @@ class PausedPartitions:
         return f"Paused are {name_some(self._paused) or 'none'}"
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Take a completed assignment: pauses of partitions that it lacks end, as in Java's consumer."""
+        """Process a completed assignment: partitions that it lacks are no longer paused, as in Java's consumer."""
         if gone := self._paused - frozenset(partitions):
             self._paused -= gone
             self._note(
@@ -82,7 +85,7 @@ class PausedPartitions:
             )
 
     def without(self, logs: Mapping[TopicPartition, V]) -> Mapping[TopicPartition, V]:
-        """Return `logs` without those of paused partitions; the same object if none is paused."""
+        """Return `logs` without paused partitions; the same object if none is paused."""
         if not self.is_whole and not self._paused:
             return logs
         return {tp: log for tp, log in logs.items() if not self._is_paused(tp)}
@@ -94,14 +97,14 @@ class PausedPartitions:
     def report_left_out(
         self, positions: Mapping[TopicPartition, Position], logs: Mapping[TopicPartition, LogRange], trigger: str
     ) -> None:
-        """Log once which records of paused partitions a run leaves out whose trigger ends it."""
+        """Log once which records of paused partitions a query skips whose trigger ends it."""
         left = [
             f"{tp} from {positions[tp].offset} to {logs[tp].latest}"
             for tp in sorted(positions)
             if self._is_paused(tp) and tp in logs and positions[tp].offset < logs[tp].latest
         ]
         names = first_of(left, MOST_NAMED, "partition")
-        text = f"{self._who}: {trigger} leaves out paused partitions: {names}. The next run reads them"
+        text = f"{self._who}: {trigger} skips paused partitions: {names}. The query reads them after its next start"
         if left and text != self._reported:
             self._reported = text
             self._note(WARNING, text)

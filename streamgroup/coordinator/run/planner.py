@@ -1,4 +1,4 @@
-"""Plans the next batch: checks positions against logs (R8), then applies limits and targets (R1-R3, R11)."""
+"""Plans the next batch: compares positions with the logs (R8), then applies limits and targets (R1-R3, R11)."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ Positions = Mapping[TopicPartition, Position]
 
 
 class PlannableLogs(NamedTuple):
-    """The logs that a batch may be planned from, and the offsets to which the data-loss policy moved positions."""
+    """The logs from which a batch may be planned, and the positions that the data-loss policy has moved."""
 
     logs: Logs
     moved: Mapping[TopicPartition, int]
 
 
 class LogView(Protocol):
-    """The last answers of the brokers about logs and metadata. No method asks a broker."""
+    """The brokers' latest responses about logs and metadata. No method sends a request."""
 
     @property
     def snapshot(self) -> ClusterSnapshot:
@@ -61,29 +61,29 @@ class LogView(Protocol):
 
     @property
     def known_since(self) -> tuple[object, object]:
-        """Two objects whose identity changes when the answer of a method may change."""
+        """Two objects. If the identity of one changes, the results of the other methods may have changed."""
 
     def known(self, partitions: Collection[TopicPartition]) -> Logs:
         """Return the ranges last listed of `partitions`."""
 
     def watermarks(self, logs: Logs) -> Logs:
-        """Return the same logs up to their high watermarks."""
+        """Return `logs` with their high watermarks as ends."""
 
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the newest leader epoch of each partition, if one is known."""
 
     def doubt(self, partitions: Collection[TopicPartition], now: float) -> None:
-        """Have the metadata and the ranges of these logs read again soon; what is known of them at `now` may be old."""
+        """Schedule a refresh of the metadata and ranges of these logs; the data known at `now` may be outdated."""
 
 
 class LogCheckResults(Protocol):
-    """The brokers' answers about positions. The question `CheckPositions` asks for them."""
+    """The brokers' responses about positions, which the request `CheckPositions` fetches."""
 
     def suspects(self, positions: Positions) -> Mapping[TopicPartition, EpochCheck]:
         """Return the positions taken under a leader epoch that is not the newest."""
 
     def epoch_ends(self, suspects: Mapping[TopicPartition, EpochCheck]) -> Mapping[TopicPartition, EpochEnd]:
-        """Return the end offsets of the epochs of `suspects`, as far as their leaders have answered."""
+        """Return the end offsets of the epochs of `suspects`. A partition whose leader has not responded is absent."""
 
     def unsound(self, positions: Positions, logs: Logs) -> frozenset[TopicPartition]:
         """Return the partitions whose position is not yet known to be a message boundary."""
@@ -95,11 +95,11 @@ class LogCheckResults(Protocol):
         """Return the estimated bytes of `packing.UNIT` offsets of each partition."""
 
     def planned(self, ranges: Collection[OffsetRange]) -> None:
-        """Take note that `ranges` are planned."""
+        """Record that `ranges` are planned."""
 
 
 class Planner:
-    """Plans for one run."""
+    """Plans the batches of one query, as offset documents."""
 
     def __init__(
         self,
@@ -128,20 +128,20 @@ class Planner:
         self._missed: frozenset[TopicPartition] = frozenset()
         """Partitions of the checkpoint that did not exist any more when the run began."""
         self.deleted: frozenset[TopicPartition] = frozenset()
-        """Deleted partitions that are held and whose loss was reported."""
+        """Deleted partitions that are still owned and whose loss was reported."""
         self.unjudged: frozenset[TopicPartition] = frozenset()
-        """Partitions held that the last call of `judge` could not judge: the brokers' answers did not suffice."""
+        """Owned partitions that the last call of `judge` could not judge from the brokers' responses."""
         self.targets: Mapping[TopicPartition, int] | None = None
-        """AvailableNow's snapshot of the ends (R11); None under every other trigger."""
+        """The log ends up to which AvailableNow reads (R11); None under every other trigger."""
         self._judged: Memo[PlannableLogs] = Memo()
         self._any_backlog: Memo[bool] = Memo()
         self._any_undocumented: Memo[bool] = Memo()
 
     def judge(self, logs: Logs, now: float) -> PlannableLogs:
-        """Compare the positions with the logs. Raises DataLossError if records are lost and failOnDataLoss is on.
+        """Compare the positions with `logs`, the result of `ListEnds`. Return the logs that can be planned.
 
-        While positions, logs and metadata stay the same, the last judgement is reused, unless it was in doubt: a
-        doubt may end with time. `logs` are the answer to `ListEnds`.
+        Raises DataLossError if records are lost and failOnDataLoss is on. While positions, logs and metadata stay the
+        same, the last result is reused, unless a loss was suspected: a suspicion may end with time.
         """
         facts = logs, self._ledger.positions(), *self._logs.known_since
         judged = self._judged.find(*facts)
@@ -155,7 +155,7 @@ class Planner:
         return judged
 
     def _is_beyond_doubt(self, positions: Mapping[TopicPartition, Position]) -> bool:
-        """Return whether the same facts, `positions` among them, would give the same judgement again."""
+        """Return whether the same positions, logs and metadata would give the same result again."""
         known = self._ledger.positions()
         in_doubt = self._suspicions or self._checks.suspects(known) or self._logs.snapshot.log_format.is_broker_bound
         return known is positions and not in_doubt
@@ -208,10 +208,11 @@ class Planner:
         )
 
     def absent(self, known: Collection[TopicPartition], now: float) -> frozenset[TopicPartition]:
-        """Return the partitions of `known` that the metadata lacks, until they count as deleted (R8); then log that.
+        """Return the partitions of `known` that the metadata lacks. Once they count as deleted (R8), that is logged.
 
-        A lagging broker may leave a topic out of the metadata. No member holds its partitions then, and none judges
-        them, so a run that ends would treat the topic as read. In Kafka 0.7 partitions come and go with their brokers.
+        The metadata of a lagging broker may lack a topic. No member owns its partitions then, and none judges them, so
+        AvailableNow would treat the topic as read. In Kafka 0.7, partitions exist only while their brokers are
+        registered.
         """
         metadata_at = self._logs.metadata_at
         snapshot = self._logs.snapshot
@@ -224,7 +225,7 @@ class Planner:
         gone = frozenset(tp for tp, verdict in verdicts.items() if isinstance(verdict, loss.Deleted))
         if new := gone - self._gone:
             group, names = self._ledger.group or "no group", name_some(new)
-            text = f"{group}: {names} existed when the run began and are deleted; they are not read any further"
+            text = f"{group}: {names} existed when the query began and were deleted; the query reads no more of them"
             self._events.write(WARNING, text)
         self._gone = gone
         return frozenset(lacking.keys() - gone)
@@ -243,7 +244,7 @@ class Planner:
         return losses
 
     def miss(self, gone: Mapping[TopicPartition, Position]) -> None:
-        """Report the checkpoint's positions `gone`, whose partitions were deleted. Raises DataLossError.
+        """Report that the partitions of the checkpoint positions `gone` were deleted. Raises DataLossError.
 
         In Kafka 0.7 only their brokers are offline, and nothing is reported.
         """
@@ -257,10 +258,10 @@ class Planner:
     def next(
         self, previous: Document, logs: Logs, limits: LimitOptions, *, now: float, once: bool = False
     ) -> Document | None:
-        """Return the next document; None if nothing is new, less than `minOffsetsPerTrigger`, or the rates are used up.
+        """Return the next document; None if no record is new, or a minimum or a rate does not allow a batch yet.
 
-        A position that no group keeps goes into a document at once, even into one without ranges (R6): startingOffsets
-        may resolve to another position at the next start.
+        If no group stores a position, it goes into a document at once, even into one without ranges (R6):
+        startingOffsets may resolve to another position at the next start.
         """
         document = None
         if self._has_backlog(logs) and not limits.is_spent:
@@ -281,7 +282,7 @@ class Planner:
         )
 
     def _has_new_position(self, previous: Document) -> bool:
-        """Return whether a position is held that `previous` lacks."""
+        """Return whether an owned partition has a position that `previous` lacks."""
         positions = self._ledger.positions()
         return self._any_undocumented.get(
             lambda: not positions.keys() <= previous.positions.keys(), positions, previous
@@ -320,7 +321,7 @@ class Planner:
         return None if document is None else self._carried(document, previous)
 
     def size_of(self, document: Document, limits: LimitOptions) -> int:
-        """Return the bytes of a document's ranges by the estimate; 0 if no limit of bytes has asked for one."""
+        """Return the estimated bytes of a document's ranges; 0 if no limit counts bytes."""
         if self._logs.snapshot.log_format.has_boundaries:
             return sum(map(len, document.ranges))
         if limits.max_bytes_per_trigger is None:
@@ -328,10 +329,11 @@ class Planner:
         return size_of(document.ranges, self._checks.densities([r.partition for r in document.ranges]))
 
     def _carried(self, document: Document, previous: Document) -> Document:
-        """Return `document` with the positions that `previous` has of partitions that the metadata lacks.
+        """Return `document` plus the positions in `previous` of partitions that the metadata lacks.
 
-        If no group keeps positions, only documents do. Without them the logs would be read again when a lagging broker
-        has caught up, or when the partitions' broker is back (Kafka 0.7). Deleted partitions are left out.
+        If no group stores positions, only documents do. Without these positions the logs would be read again when a
+        lagging broker has caught up, or when the partitions' broker is back (Kafka 0.7). Deleted partitions are not
+        added.
         """
         snapshot = self._logs.snapshot
         if not self._documents_positions:
@@ -345,9 +347,9 @@ class Planner:
         return replace(document, positions={**away, **document.positions})
 
     def founded(self, previous: Document) -> Document | None:
-        """Return the document of a run that found no partition, so that the next run knows (R7).
+        """Return the document of a query that found no partition, so that its next start detects this (R7).
 
-        None if an earlier document has that or has positions, and if partitions have appeared meanwhile.
+        Returns None if an earlier document records it or has positions, or if partitions have appeared meanwhile.
         """
         ledger = self._ledger
         if ledger.checkpoint != INITIAL_DOCUMENT or ledger.positions():
@@ -370,9 +372,9 @@ class Planner:
         return self._carried(document, previous)
 
     def unread(self, logs: Logs) -> frozenset[TopicPartition]:
-        """Return the partitions held that have not reached their ends of AvailableNow's snapshot (R11).
+        """Return the owned partitions that AvailableNow has not read up to its targets (R11).
 
-        `logs` were listed after the snapshot.
+        `logs` were listed after the targets.
         """
         ends = {tp: known.latest for tp, known in logs.items()}
         existing = {tp: p for tp, p in self._ledger.positions().items() if tp not in self.deleted}

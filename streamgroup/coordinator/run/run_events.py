@@ -1,10 +1,10 @@
-"""Reports a run's events, such as rebalances and lost records: a log line for each, and a counter of each kind.
+"""Reports events of a query, such as rebalances and lost records: one log line per event, and a counter per kind.
 
 `streamgroup.logline` formats the lines and explains their keys. The counters are part of the control channel's
 `status`. Reasons consist of fixed words, names of error codes and offsets, never of an option's value.
 
-If only a task finds that records are gone, it logs them in the same format in the executor's log. The driver does not
-learn of them and does not count them.
+If only a task finds that records are lost, it logs them in the same format in the executor's log. The driver does not
+count such losses.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from streamgroup.model import Document, OffsetRange, TopicPartition
 from streamgroup.text import counted
 
 MOST_REMEMBERED = 100_000
-"""How many partitions' newest losses are remembered; the oldest is forgotten first."""
+"""Maximum number of partitions whose newest loss is remembered; the oldest is forgotten first."""
 
 
 class RunEventKind(StrEnum):
-    """The kinds of events, as lines and counters name them."""
+    """The kinds of events, as log lines and counters name them."""
 
     REBALANCE = "rebalance"
     """The member got an assignment; the first one counts, too."""
     FENCE = "fence"
-    """The group continued without this member: its generation or session is lost, or its commit was refused."""
+    """The group continued without this member: its generation or session was lost, or its commit was rejected."""
     REPLAY = "replay"
     """A document that another process planned is read again (R13)."""
     SKIP = "skip"
     """The sink skipped a batch: it was reported as done, and no task asked for its data (R17)."""
     REPEAT = "repeat"
-    """A batch was given up before it was known to have sunk: it may be read again."""
+    """A batch was given up before it was confirmed as completed: it may be read again."""
     DATA_LOSS = "data_loss"
-    """Records are gone that the query has not read."""
+    """Records were lost before the query read them."""
 
 
 _OF_PARTITIONS = frozenset({RunEventKind.REBALANCE, RunEventKind.FENCE})
@@ -51,7 +51,7 @@ _OF_PARTITIONS = frozenset({RunEventKind.REBALANCE, RunEventKind.FENCE})
 
 @dataclass(frozen=True, slots=True)
 class LostRecords:
-    """Records that are gone of one partition.
+    """Records of one partition that were lost before the query read them.
 
     `at` is the position before the loss (None: no position yet), `to` the position after it (None: none), `count` the
     number of offsets between (None: unknown).
@@ -73,9 +73,9 @@ class _Counter:
 
 
 class RunEvents:
-    """The events of one run. `write(level, line)` takes each line: the run makes it an action. One caller at a time.
+    """Logs and counts the events of one query. Only one thread at a time may use it.
 
-    `log_format` returns the format that defines the unit of offsets.
+    `write(level, line)` logs a line. `log_format()` returns the format that defines the unit of offsets.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RunEvents:
         self._run = run
         self.write = write
         self.now = 0.0
-        """Monotonic time of the event that the run takes."""
+        """`time.monotonic()` of the current event."""
         self._log_format = log_format
         self._counters = {kind: _Counter() for kind in RunEventKind}
         self._member = ""
@@ -141,13 +141,13 @@ class RunEvents:
     def failed(self, error: StreamGroupError) -> None:
         """Report that `error` ends the query, if the member was fenced. Spark shows all other errors."""
         if isinstance(error, FencedError):
-            words = f"{self._who}another member has taken this one's place, the query ends"
+            words = f"{self._who}another member with the same group.instance.id has joined, so the query ends"
             self._report(RunEventKind.FENCE, ERROR, words, "FENCED_INSTANCE_ID", count=self._held, failed=True)
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def replaying(self, document: Document, ranges: Iterable[OffsetRange]) -> None:
-        """Report that a document of another process is read again. `ranges` are those not committed yet."""
+        """Report that a document of an earlier start is read again. `ranges` are those that are not committed yet."""
         left, total = _offsets(ranges), _offsets(document.ranges)
         words = (
             f"{self._who}replaying document {document.sequence} of run {document.run}: {left} of {total} "
@@ -165,12 +165,12 @@ class RunEvents:
         self._report(RunEventKind.SKIP, ERROR, words, reason, count=count, document=document.sequence, failed=True)
 
     def left(self, flight: InFlightBatch | None, uncommitted: int, how: str) -> None:
-        """Report that the member has left. `how`: it was stopped, its drain timed out, the query failed, or Spark
-        was silent.
+        """Report that the member has left the group.
 
-        `uncommitted`: the number of sunk offsets whose commit the group has not acknowledged.
+        `how` is the reason: it was stopped, its drain timed out, the query failed, or Spark made no calls.
+        `uncommitted` is the number of offsets of completed batches whose commit the group has not acknowledged.
         """
-        self._may_repeat(flight, f"{how} before the batch in flight was known to have sunk")
+        self._may_repeat(flight, f"{how} before the batch in flight was confirmed")
         if uncommitted and flight is None and not self._left:
             self._left = True
             reason = f"{how} before the commit of the last batch was acknowledged"
@@ -223,7 +223,7 @@ class RunEvents:
     def status(self) -> dict[str, dict[str, Any]]:
         """Return count, last time and last reason by kind: `{"rebalance": {"count": 2, "last": ..., "reason": ...}}`.
 
-        `last` is in monotonic seconds. `last` and `reason` are None while the count is 0.
+        `last` is from `time.monotonic()`. `last` and `reason` are None while the count is 0.
         """
         return {
             kind.value: {"count": counter.count, "last": counter.last, "reason": counter.reason}
@@ -231,7 +231,7 @@ class RunEvents:
         }
 
     def rebalances(self) -> dict[str, int]:
-        """Return the number of rebalances by cause: why the member had joined."""
+        """Return the number of rebalances by the reason for which the member had joined."""
         return {cause.value: self._causes[cause] for cause in JoinCause}
 
     @property

@@ -1,4 +1,4 @@
-"""Spark's calls of one run as generators (see `steps.py`): plan a batch, make its tasks, take the targets."""
+"""Serves Spark's calls, as generators (see `steps.py`): plan a batch, make its tasks, list AvailableNow's targets."""
 
 from __future__ import annotations
 
@@ -30,13 +30,16 @@ if TYPE_CHECKING:
     from streamgroup.options.types import LimitOptions
 
 LISTING_TIMEOUT_S = 1.0
-"""`latestOffset` waits this long for the ends of logs, and this long again for the checks of positions."""
+"""`latestOffset` waits this long for the log ends, and this long again for the checks of positions."""
 END_TIMEOUT_S = 1.0
 """`latestOffset` waits this long for the `end` of a drain that other coordinators of the query have not finished."""
 
 
 class SparkCalls:
-    """Serves Spark's calls of one run. `perform` takes the member's actions, in order."""
+    """Serves the calls that Spark makes to one query's source.
+
+    `perform(actions)` carries out the member's actions in order.
+    """
 
     def __init__(
         self,
@@ -83,13 +86,16 @@ class SparkCalls:
     # --- Spark's calls -----------------------------------------------------------------------------------------------
 
     def prepare_available_now(self) -> Steps[None]:
-        """Take the ends of all subscribed partitions as the run's targets (R11)."""
+        """Store the log end offsets of all subscribed partitions as targets (R11)."""
         yield from self._open()
         yield from self._offline.prepare()
         _, self._planner.targets = yield interface.SnapshotEnds()
 
     def latest_offset(self, start: Document, limits: LimitOptions, *, once: bool = False) -> Steps[Document]:
-        """Mark the batch of `start` as sunk, commit it and plan the next: its document, or `start` itself if none."""
+        """Mark the batch that ends at `start` as completed, commit it and plan the next batch.
+
+        Returns the next batch's document, or `start` itself if there is nothing to read.
+        """
         self._shutdown.is_once = once
         yield from self._open()
         yield from self._startup.look_again(start)
@@ -112,7 +118,7 @@ class SparkCalls:
         return planned
 
     def partitions(self, start: Document, end: Document) -> Steps[Any]:
-        """Return the tasks of the batch that `end` describes. The answer is kept: Spark may call again (R12)."""
+        """Return the tasks of the batch that `end` describes. They are kept, because Spark may call again (R12)."""
         if start == end:
             return []
         yield from self._open()
@@ -136,7 +142,7 @@ class SparkCalls:
         return tasks
 
     def _open(self) -> Steps[None]:
-        """Begin the run with its first call; join again if a pause has left the group (R27)."""
+        """Connect in Spark's first call. After a pause, join the group again (R27)."""
         yield from self._shutdown.wait_for_end(0.0)
         if self._shutdown.begin():
             yield from self._startup.open()
@@ -147,7 +153,7 @@ class SparkCalls:
         """Join as a new member if a pause has left the group. The join timeout begins again."""
         if (yield from self._shutdown.resume()):
             self._gate.joined_at = yield NOW
-            text = f"{self._config.group_id}: Spark is back: joining again"
+            text = f"{self._config.group_id}: Spark calls the source again: joining the group again"
             self._perform([ev.Note(ev.WARNING, text)])
 
     # --- planning ----------------------------------------------------------------------------------------------------
@@ -193,7 +199,7 @@ class SparkCalls:
     def _next(
         self, previous: Document, logs: Logs, limits: LimitOptions, now: float, *, once: bool
     ) -> Steps[Document | None]:
-        """Plan with the brokers' answers; returns as `_plan` does."""
+        """Plan from the brokers' responses. Returns the same as `_plan`."""
         if not self._member.may_plan(now):
             return None
         known, moved = self._planner.judge(logs, now)
@@ -220,10 +226,10 @@ class SparkCalls:
         return previous if is_read else None
 
     def _is_read(self, logs: Logs) -> Steps[bool]:
-        """Return whether AvailableNow may end (R11): every position held is judged sound and has reached its target.
+        """Return whether AvailableNow may end (R11): every owned position is valid and has reached its target.
 
-        A position that looks lost has reached its target, too, if the log was truncated before the snapshot. If the
-        query ended before that is judged, the loss would go unreported.
+        A position that looks lost has reached its target, too, if the log was truncated before the targets were listed.
+        If the query ended before that position is judged, the loss would not be reported.
         """
         judged = self._ledger.positions()
         is_complete = yield from self._gate.until_complete()
@@ -238,11 +244,11 @@ class SparkCalls:
         return not left
 
     def _unjudged(self, now: float) -> frozenset[TopicPartition]:
-        """Return the partitions that cannot be judged yet, for which a trigger that ends must wait.
+        """Return the partitions whose positions cannot be judged yet, so that Once and AvailableNow must wait.
 
-        These are partitions held, and partitions of the run's beginning that the metadata lacks. Partitions of Kafka
-        0.7 whose broker is offline are excluded: `OfflineBrokers` decides about those. So are paused ones, whose broker
-        may be the reason for the pause.
+        These are owned partitions, and partitions that existed when the query began but are missing from the metadata.
+        Partitions of Kafka 0.7 whose broker is offline are excluded, because `OfflineBrokers` decides about them.
+        Paused partitions are excluded, too, because their broker may be the reason for the pause.
         """
         unjudged = self._paused.unpaused(self._planner.unjudged)
         unjudged -= self._offline.left_out(unjudged)
@@ -268,7 +274,7 @@ class SparkCalls:
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def _complete(self, start: Document, now: float) -> None:
-        """Mark the batch of `start` as sunk. Raises SkippedBatchError if the sink skipped it (R17)."""
+        """Mark the batch of `start` as completed. Raises SkippedBatchError if the sink skipped it (R17)."""
         self._pace.end(now)
         try:
             self._perform(self._member.mark_sunk(start, now))
@@ -290,9 +296,9 @@ class SparkCalls:
     def _replay(
         self, start: Document, end: Document, committed: Mapping[TopicPartition, CommittedOffset], now: float
     ) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
-        """Return every range of a document that another process planned, less what the group has committed since (R13).
+        """Return the ranges of a document of an earlier start that the group has not committed since (R13).
 
-        If the run is not a member, a commit of a query leaves nothing out: it belongs to another query with another
+        If the query is not a member, a commit removes nothing from the ranges: it belongs to another query with another
         sink, or was made before the batch.
         """
         counts = {tp: commit for tp, commit in committed.items() if self._config.is_member or not is_of_a_query(commit)}
@@ -304,7 +310,7 @@ class SparkCalls:
 # --- the wait for a membership that may plan -------------------------------------------------------------------------
 
 COMMIT_TIMEOUT_S = 0.5
-"""A commit is one round trip (R9). `latestOffset` waits this long for its answer, then returns `start`."""
+"""A commit is one round trip (R9). `latestOffset` waits this long for its response, then returns `start`."""
 ASSIGNMENT_TIMEOUT_S = 1.0
 """The first call waits this long for the first assignment, so that batch 0 is not empty (R10). Under AvailableNow every
 call does."""
@@ -317,11 +323,12 @@ STANDALONE_GRACE_S = 2.0
 
 
 class PlanGate:
-    """Opens when the member may plan. Used by one call of Spark at a time.
+    """Lets a call of Spark wait until the member may plan. Only one call at a time uses it.
 
-    `is_clear` returns whether the check for a second query on the same checkpoint lets the run plan. `is_over` returns
-    whether the run has failed or leaves, `is_paused` whether it has left its group until Spark calls again (R27).
-    `api_timeout_s` is how long brokers have for an answer. `warn` takes a line for the log: every long wait is logged.
+    `is_clear()` returns whether the check for a second query on the same checkpoint lets the query plan. `is_over()`
+    returns whether the query has failed or leaves its group, `is_paused()` whether the member has left until Spark
+    calls again (R27). `api_timeout_s` is the timeout of requests to brokers. `warn(line)` logs a warning about a long
+    wait.
     """
 
     def __init__(
@@ -353,10 +360,10 @@ class PlanGate:
         """Monotonic time of the member's start, or of its newest start after a pause."""
 
     def until_plannable(self, *, once: bool, ends: bool) -> Steps[bool]:
-        """Wait until the run may plan, as long as the trigger allows. `ends`: the trigger is AvailableNow.
+        """Wait until the member may plan, as long as the trigger allows. `ends`: the trigger is AvailableNow.
 
         Returns False if it may not plan now. Raises TransportError under Once and AvailableNow if no plan was possible
-        within `group.joinTimeout`: they would end with nothing read, or never.
+        within `group.joinTimeout`: otherwise they would end with nothing read, or never.
         """
         timeout = ASSIGNMENT_TIMEOUT_S if ends or not self._has_waited else COMMIT_TIMEOUT_S
         self._has_waited = True
@@ -376,7 +383,7 @@ class PlanGate:
         return False
 
     def _report(self, began: float, now: float) -> None:
-        """Warn of a wait that takes long, with its cause. `began`: when the call began that could not plan."""
+        """Log a warning with the cause if a call that began at `began` has waited long."""
         if self._waits_since is None:
             self._waits_since, self._report_after = began, REPORT_AFTER_S
         if (waited := now - self._waits_since) >= self._report_after:
@@ -407,10 +414,10 @@ class PlanGate:
         return self._is_ready(now, once) or self._is_over() or self.joined_at != since
 
     def looks_again(self, began: float, *, once: bool, ends: bool) -> Steps[bool]:
-        """Return whether a call that began at `began` and could not plan tries again; wait LOOK_AGAIN_S first.
+        """Return whether a call that began at `began` and could not plan must retry; wait LOOK_AGAIN_S first.
 
-        Spark calls Once a single time, so it tries until it can plan or raises. AvailableNow tries for a second: Spark
-        runs a batch for each answer, so early answers would make thousands of empty batches.
+        Spark calls Once a single time, so that call retries until it can plan or raises. AvailableNow retries for a
+        second: Spark runs a batch after each call, so early returns would create thousands of empty batches.
         """
         now = yield NOW
         if not once and not (ends and now - began < ASSIGNMENT_TIMEOUT_S):
@@ -432,15 +439,15 @@ class PlanGate:
         most = max(self._api_timeout_s, loss.BELIEVED_AFTER_S + 2 * loss.LOOK_EVERY_S)
         if late := sorted(tp for tp, since in self._unanswered_since.items() if now - since >= most):
             raise TransportError(
-                f"{self._who}cannot plan {name_some(late)} under {trigger}: for {most:g} s no broker has "
-                "returned the ends of these logs. Check the leaders of these partitions and run again, or raise "
-                "kafka.default.api.timeout.ms"
+                f"{self._who}cannot plan {name_some(late)} under {trigger}: for {most:g} s no broker has returned "
+                f"the log end offsets of these partitions. Check their leaders and run the query again, or raise "
+                f"kafka.default.api.timeout.ms"
             )
 
     def until_complete(self) -> Steps[bool]:
-        """Wait shortly for partitions that are moving to this member; return whether none are left (R11).
+        """Wait shortly for partitions that move to this member; return whether all have arrived (R11).
 
-        If AvailableNow ended before, it would leave them unread.
+        If AvailableNow ended earlier, it would not read them.
         """
         yield Until(lambda _: self._member.complete or self._is_over(), ASSIGNMENT_TIMEOUT_S)
         return self._member.complete
@@ -456,5 +463,5 @@ class PlanGate:
     def _too_late(self, trigger: str, now: float) -> str:
         return (
             f"{self._who}no batch could be planned within group.joinTimeout ({self._join_timeout_s:.0f} s) under "
-            f"{trigger}: {self._cause(now)}. Run again, or raise group.joinTimeout"
+            f"{trigger}: {self._cause(now)}. Run the query again, or raise group.joinTimeout"
         )

@@ -1,7 +1,8 @@
-"""Starts a run: it connects and resolves the subscription, the member joins, and its start offsets are looked up.
+"""Starts a query: connects, resolves the subscription, lets the member join, and looks up its start offsets.
 
-Connecting and joining are two steps. AvailableNow asks for the ends of the logs before Spark passes the checkpoint, and
-the member needs the checkpoint's lineage to join (R28). Afterwards the resolved subscription is kept current.
+Connecting and joining are two steps. AvailableNow lists the log ends before Spark passes the checkpoint, and the member
+needs the checkpoint's lineage (the id that all copies of one checkpoint share) to join (R28). Afterwards this module
+keeps the resolved subscription up to date.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ if TYPE_CHECKING:
 
 
 class Metadata(Protocol):
-    """The newest metadata."""
+    """Gives access to the newest metadata."""
 
     @property
     def snapshot(self) -> ClusterSnapshot: ...
 
 
 class Startup:
-    """Starts one run. `perform` takes the member's actions, `follow` the topics whose metadata is watched."""
+    """Starts one query: connects, resolves its subscription and lets its member join.
+
+    `perform(actions)` carries out the member's actions; `follow(topics)` sets the topics whose metadata is refreshed.
+    """
 
     def __init__(
         self,
@@ -64,7 +68,7 @@ class Startup:
         self._others: Collection[str] = ()
         """Topics that are followed in addition to the subscribed ones: a leader follows the other members' topics."""
         self.there: frozenset[TopicPartition] = frozenset()
-        """The subscribed partitions that existed when the run began."""
+        """The subscribed partitions that existed when the query began."""
         self.has_joined = False
         """Whether the member was started."""
 
@@ -116,9 +120,9 @@ class Startup:
                 self._follow(self._topics)
 
     def gone(self, checkpoint: Document) -> dict[TopicPartition, Position]:
-        """Return the positions of `checkpoint` whose partitions did not exist any more when the run began.
+        """Return the positions of `checkpoint` whose partitions no longer existed when the query began.
 
-        Empty for a member: its checkpoint may have positions of partitions that another member holds by now.
+        Empty for a group member: its checkpoint may have positions of partitions that another member owns now.
         """
         if self._is_member or self.has_joined:
             return {}
@@ -148,7 +152,7 @@ class Startup:
         self._follow(self._topics.union(topics))
 
     def see(self, snapshot: ClusterSnapshot, asked: frozenset[str], now: float) -> None:
-        """Pass new metadata to the member, after the topics that its pattern now matches (R23)."""
+        """Pass new metadata to the member, and first the topics that its pattern now matches (R23)."""
         if self._subscription.pattern is not None:
             topics = subscribed_topics(self._subscription, snapshot)
             if topics != self._topics:
@@ -164,7 +168,10 @@ Listed = Mapping[TopicPartition, "ListedOffset"]
 
 
 class StartingOffsets:
-    """Finds the start offsets of one run. `is_new` returns whether a partition was created after the run began."""
+    """Looks up the offsets from which newly assigned partitions without a committed offset are read.
+
+    `is_new(partition)` returns whether a partition was created after the query began.
+    """
 
     def __init__(
         self,
@@ -182,10 +189,12 @@ class StartingOffsets:
         self._is_new = is_new
 
     def find(self, wanted: Resolve) -> Steps[None]:
-        """Give the member the start offsets of `wanted`. A transport error is retried `start_retries` times.
+        """Look up the start offsets of `wanted` and pass them to the member.
 
-        Raises DataLossError if records below a start may be lost and failOnDataLoss is on, TransportError, BrokerError,
-        and ConfigError if startingOffsets lacks a partition.
+        Retries transport errors `start_retries` times.
+
+        Raises DataLossError if records below a start offset may be lost and failOnDataLoss is on, TransportError,
+        BrokerError, and ConfigError if startingOffsets lacks a partition.
         """
         origins = {tp: self._origin(tp, origin) for tp, origin in wanted.partitions.items()}
         for attempt in range(self._config.start_retries + 1):
@@ -197,9 +206,8 @@ class StartingOffsets:
                     raise
                 who = f"group {self._config.group_id}" if self._config.group_id else "no group"
                 text = (
-                    f"{who}: cannot look up the starting offsets of {name_some(origins)}: {error}. "
-                    f"Retry {attempt + 1} of {self._config.start_retries} follows in "
-                    f"{self._config.start_retry_interval_s:g} s"
+                    f"{who}: cannot look up the starting offsets of {name_some(origins)}: {error}. Starting retry "
+                    f"{attempt + 1} of {self._config.start_retries} in {self._config.start_retry_interval_s:g} s"
                 )
                 self._perform([ev.Note(ev.WARNING, text)])
                 yield Until(lambda _: False, self._config.start_retry_interval_s)
@@ -217,7 +225,10 @@ class StartingOffsets:
         return Origin.EARLIEST if origin is Origin.STARTING and self._is_new(tp) else origin
 
     def offsets(self, origins: Mapping[TopicPartition, Origin]) -> Steps[dict[TopicPartition, int]]:
-        """Return start offsets. Partitions that startingOffsets does not apply to start at earliest (R7, R8)."""
+        """Return start offsets.
+
+        A partition to which startingOffsets does not apply starts at the earliest offset (R7, R8).
+        """
         now = yield NOW
         deadline = now + self._config.api_timeout_s
         configured = self._config.starting
@@ -245,7 +256,7 @@ def _list(wanted: Mapping[TopicPartition, int], deadline: float) -> Steps[Listed
 def losses_of(
     group: str, origins: Mapping[TopicPartition, Origin], offsets: Mapping[TopicPartition, int]
 ) -> list[LostRecords]:
-    """Return the records that may be lost below the start offsets. The data-loss policy decides about them."""
+    """Return the records below the start offsets that may be lost. The data-loss policy decides about them."""
     return [
         _loss(group, tp, origin, offsets[tp])
         for tp, origin in sorted(origins.items(), key=lambda item: item[0])
@@ -256,14 +267,14 @@ def losses_of(
 def _loss(group: str, tp: TopicPartition, origin: Origin, offset: int) -> LostRecords:
     who = f"group {group!r}, {tp}" if group else str(tp)
     if origin is Origin.RECREATED:
-        text = f"{who}: the topic was deleted and created again; reading starts at its offset {offset}"
+        text = f"{who}: the topic was deleted and created again; this query reads the new topic from offset {offset}"
         return LostRecords(tp, text, "the topic was deleted and created again", to=offset)
     unknown = (
         "the group has no committed offset for it (a new partition, or the commit has expired)"
         if group
         else "the checkpoint has no offset for it (a new partition, or it was another member's)"
     )
-    text = f"{who}: {unknown}, and its log starts at {offset}: records below may have been missed"
+    text = f"{who}: {unknown}, and its log starts at offset {offset}, so the query may have missed the records below"
     return LostRecords(tp, text, "no committed offset, and the log starts above 0", to=offset, count=offset)
 
 

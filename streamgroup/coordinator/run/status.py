@@ -1,6 +1,4 @@
-"""The parts of a run's status: the age of the batch in flight, the time without an assignment, the error, the batches
-that have sunk.
-"""
+"""Parts of a query's status: age of the batch in flight, time without an assignment, error, completed batches."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from streamgroup.model import Document
 
 
 class BatchClock:
-    """Remembers when the batch in flight was first seen.
+    """Measures how long a batch has been in flight.
 
     Batches are compared by identity: a replay of the same document is another batch.
     """
@@ -36,9 +34,10 @@ class BatchClock:
 
 
 class AssignmentClock:
-    """Adds up the seconds from each `Joining` that gives up the partitions, or `Lost`, to the next `Assigned`.
+    """Measures how long the member has been without an assignment.
 
-    A member that has an assignment of no partitions counts as one with an assignment.
+    It adds up the seconds from each `Joining` that gives up the partitions, and from each `Lost`, to the next
+    `Assigned`. An assignment of no partitions counts as an assignment.
     """
 
     __slots__ = ("_since", "_total_s")
@@ -63,11 +62,11 @@ class AssignmentClock:
 
 
 class Failure:
-    """The first error that retrying will not resolve. Spark's next call raises it."""
+    """Stores the first error that retrying will not resolve. Spark's next call raises it."""
 
     def __init__(self) -> None:
         self.error: StreamGroupError | None = None
-        """None while the query can go on."""
+        """None while the query can continue."""
 
     def set(self, error: StreamGroupError) -> None:
         """End the query with `error`, unless it has failed before."""
@@ -80,13 +79,14 @@ class Failure:
 
 
 MOST_BATCHES = 32
-"""Batches whose figures are kept for the status: a few seconds of short batches."""
+"""Maximum number of batches whose metrics are kept for the status: a few seconds of short batches."""
 
 
 class BatchCompletion:
-    """Serves the requests `sunk` and `ranges` of one run. `perform` takes the member's actions, in order.
+    """Serves the requests `sunk` and `ranges` of the control channel, with which a listener reports completed batches.
 
-    `on_skipped` takes a document whose batch the sink skipped, and the error that fails the query (R17).
+    `perform(actions)` carries out the member's actions in order. `on_skipped(document, error)` is called if the sink
+    skipped a batch; `error` fails the query (R17).
     """
 
     def __init__(
@@ -106,21 +106,21 @@ class BatchCompletion:
         self.query: Mapping[str, Any] = {}
         """The query's `id` and `name` from the listener's report, which alone has them."""
         self.batches: deque[Mapping[str, Any]] = deque(maxlen=MOST_BATCHES)
-        """The figures of the newest batches, as the listener reports them: rows, and the duration of each phase."""
+        """Metrics of the newest batches from the listener's reports: rows, and the duration of each phase."""
 
     @property
     def is_listened(self) -> bool:
-        """Whether a listener reports this run's sunk batches."""
+        """Whether a listener reports this query's completed batches."""
         return self._was_reported or self.is_announced()
 
     def mark_sunk(
         self, document: Document, batch: int | None, query: Mapping[str, Any], now: float
     ) -> Mapping[str, Any]:
-        """Take the listener's report that the batch of `document` has sunk, as Spark's batch `batch`.
+        """Process the listener's report that Spark has completed the batch of `document`, its batch number `batch`.
 
-        The report counts if the batch is exactly the one in flight. The commit follows in the background, and so does
-        the rejoin that waits for it (R21). Any other report has no effect, and the answer gives the reason. A batch
-        that the sink skipped (R17) fails the query at its next call.
+        The report counts if that batch is exactly the one in flight. The commit follows in the background, and so does
+        a rejoin that waits for the commit (R21). Any other report has no effect, and the returned mapping gives the
+        reason. If the sink skipped the batch (R17), the query fails at its next call.
         """
         self._was_reported = True
         self.query = {name: value for name, value in query.items() if name != "batch"} or self.query
@@ -145,7 +145,7 @@ class BatchCompletion:
     def ranges(self) -> Mapping[str, Any]:
         """Return the ranges of the batch in flight, each as `[topic, partition, start, until]`.
 
-        `ranges` is None if no batch is in flight, or Spark has not asked for its tasks.
+        `ranges` is None if no batch is in flight, or Spark has not requested its tasks.
         """
         ledger = self._member.ledger
         flight = ledger.in_flight

@@ -1,8 +1,8 @@
-"""The protocol by which the run waits without a thread: its calls are generators that yield conditions and questions.
+"""Lets `Run` wait without a thread: its calls are generators that yield conditions and requests to the cluster.
 
-A call (`latestOffset`, a stop, a drain) yields an `Until` and is resumed with the time, in monotonic seconds, once the
-condition holds or the seconds have passed. Or it yields a question of `interface.py` and is resumed with the time and
-the answer; an error that comes in place of the answer is raised in the call. `StepScheduler` resumes the calls.
+A call (`latestOffset`, a stop, a drain) yields an `Until`. It is resumed with `time.monotonic()` once the condition
+holds or the seconds have passed. Or it yields a request of `interface.py` to the cluster, and is resumed with the time
+and the result; if the request fails, its error is raised in the call. `StepScheduler` resumes the calls.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Steps = Generator[Until | Question, Any, T]
 
 
 class SchedulerListener(Protocol):
-    """Gets the questions and results of the tasks of a `StepScheduler`; none of an abandoned task."""
+    """Receives the requests and results of the tasks of a `StepScheduler`, except from abandoned tasks."""
 
     def asks(self, task: int, question: Question) -> None: ...
 
@@ -48,7 +48,7 @@ class SchedulerListener(Protocol):
 
 @dataclass(slots=True)
 class _Waiting:
-    """`wait` is None while a question of the task is unanswered."""
+    """A task that waits. `wait` is None while its request to the cluster is pending."""
 
     steps: Steps[Any]
     wait: Until | None = None
@@ -58,9 +58,9 @@ class _Waiting:
 
 
 class StepScheduler:
-    """Resumes the tasks of a run: calls of Spark and background tasks. Each runs up to its next wait or question.
+    """Runs the tasks of a query (calls of Spark and background tasks), each up to its next wait or request.
 
-    Not reentrant for one task; a task may begin another.
+    A task must not resume itself; it may begin another one.
     """
 
     def __init__(self, listener: SchedulerListener) -> None:
@@ -69,22 +69,22 @@ class StepScheduler:
 
     @property
     def wake_at(self) -> float | None:
-        """The time when the first wait is over."""
+        """The time when the first wait ends."""
         due = min((task.due for task in self._tasks.values()), default=math.inf)
         return None if due == math.inf else due
 
     def begin(self, number: int, steps: Steps[Any], now: float) -> None:
-        """Begin the task `number` and run it up to its first wait or question."""
+        """Begin the task `number` and run it up to its first wait or request."""
         self._tasks[number] = task = _Waiting(steps)
         self._run(number, task, partial(next, steps), now)
 
     def answer(self, number: int, answer: Any, now: float) -> None:
-        """Resume a task with the answer to its question. The answer to an abandoned task has no effect."""
+        """Resume a task with the result of its request. A result for an abandoned task has no effect."""
         if (task := self._tasks.get(number)) is not None:
             self._run(number, task, partial(task.steps.send, (now, answer)), now)
 
     def fail(self, number: int, error: Exception, now: float) -> None:
-        """Raise `error` in a task, in place of the answer to its question."""
+        """Raise `error` in a task, because its request has failed."""
         if (task := self._tasks.get(number)) is not None:
             self._run(number, task, partial(task.steps.throw, error), now)
 
@@ -122,7 +122,7 @@ class StepScheduler:
 
 
 def _is_ready(task: _Waiting, now: float) -> bool:
-    """Return whether a task that waits is to be resumed. An error of its condition is raised in the task."""
+    """Return whether a waiting task must be resumed. If its condition raises an error, the task gets the error."""
     assert task.wait is not None
     if now >= task.due:
         return True

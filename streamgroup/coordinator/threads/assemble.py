@@ -1,4 +1,4 @@
-"""Assembles the group side of a run from its options: the backend, the ledger, the member and its machine."""
+"""Creates a query's objects that deal with its group: the backend, the ledger, the member and its state machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage, S
 
 
 class BrokerBackend:
-    """The backend of a group that a broker coordinates, and of a query without a group."""
+    """The backend of a query whose group is coordinated by a broker, or that has no group."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class BrokerBackend:
         """Do nothing: each connection detects its broker's release."""
 
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
-        """Return the group's commits; none without a group."""
+        """Return the group's committed offsets; empty without a group."""
         if self._group.mode is GroupMode.OFF:
             return {}
         name, where = self._group.group_id, in_zookeeper(self._group)
@@ -72,7 +72,7 @@ def backend_of(
     watcher: LogWatcher,
     is_missed: Callable[[TopicPartition], bool],
 ) -> GroupBackend:
-    """Return one run's backend. `is_missed` goes to `StandaloneMember`."""
+    """Return the backend of one query. `is_missed` is passed to `StandaloneMember`."""
     registry = options.client.zookeeper
     kept_there = group.is_member or group.offsets_storage is OffsetsStorage.ZOOKEEPER
     if registry is None or group.mode is GroupMode.OFF or not kept_there:
@@ -86,7 +86,7 @@ def backend_of(
 
 
 def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
-    """Return the ledger of one run. `new_lineage` is its lineage if the checkpoint has none."""
+    """Return the ledger of one query. `new_lineage` becomes its lineage if the checkpoint has none."""
     return Ledger(group.group_id, run, new_lineage, alone=not group.is_member)
 
 
@@ -99,7 +99,7 @@ def member_of(
     paths: GroupPaths | None = None,
     rng: random.Random,
 ) -> Member:
-    """Return the member of one run around its `machine`. `paths` are those of a group in ZooKeeper."""
+    """Return the member of one query around its state machine. `paths` is set for a group in ZooKeeper."""
     return Member(
         machine,
         ledger,
@@ -115,9 +115,9 @@ def member_of(
 def machine_of(
     options: SourceOptions, group: GroupOptions, rng: random.Random, is_missed: Callable[[TopicPartition], bool]
 ) -> Machine:
-    """Return the machine of a group that a broker coordinates, or of a query without a group.
+    """Return the state machine of a query whose group is coordinated by a broker, or that has no group.
 
-    `is_missed` goes to `StandaloneMember`.
+    `is_missed` is passed to `StandaloneMember`.
     """
     if group.is_member:
         return Membership(member_config(options, group), rng)
@@ -133,10 +133,10 @@ def standalone_of(
     through_brokers: bool | None,
     session: bool = False,
 ) -> StandaloneMember:
-    """Return the machine of a query that is not a member.
+    """Return the state machine of a query that is not a group member.
 
-    `through_brokers`: whether brokers keep its commits in ZooKeeper (see `in_zookeeper`). `session`: whether it commits
-    to ZooKeeper in its own session.
+    `through_brokers`: whether brokers store its commits in ZooKeeper (see `in_zookeeper`). `session`: whether it
+    commits to ZooKeeper in its own session.
     """
     return StandaloneMember(
         member_config(options, group),
@@ -151,7 +151,7 @@ def standalone_of(
 
 
 def in_zookeeper(group: GroupOptions) -> bool | None:
-    """Return whether brokers keep the group's commits in ZooKeeper; None: only if they cannot keep them in Kafka."""
+    """Return whether brokers store the group's offsets in ZooKeeper. None: only if they cannot store them in Kafka."""
     if group.is_member:  # brokers that coordinate members keep offsets in Kafka
         return False
     return None if group.offsets_storage is None else group.offsets_storage is OffsetsStorage.ZOOKEEPER

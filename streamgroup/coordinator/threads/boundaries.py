@@ -1,4 +1,4 @@
-"""Finds message boundaries of Kafka 0.7, at which batches may end (R34), by scans through the watcher's cluster."""
+"""Finds message boundaries of Kafka 0.7, at which batches may end (R34), by scanning messages on the brokers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SCAN_TIMEOUT_S = 5.0
 
 
 class _Scans:
-    """Has the watcher's cluster scan ranges, one request at a time."""
+    """Sends scan requests to the log watcher's cluster, one at a time."""
 
     def __init__(self, watcher: LogWatcher, *, is_checked: bool = False) -> None:
         self._watcher = watcher
@@ -57,7 +57,7 @@ class _Scans:
         self._answer = self._watcher.post(lambda *asked: _scan(wanted, *asked, checked=checked), SCAN_TIMEOUT_S)
 
     def answers(self, wait: float) -> dict[TopicPartition, tuple[int, tuple[int, ...]]]:
-        """Return by partition the start of the scan and the boundaries found; nothing if it takes longer than `wait` s.
+        """Return by partition the start of the scan and the boundaries found; empty if it takes longer than `wait` s.
 
         Raises DecodeError, BrokerError.
         """
@@ -69,7 +69,7 @@ class _Scans:
         except FutureTimeoutError:
             return {}  # the scan is still pending
         except TransportError as error:
-            log.debug("scanning for message boundaries: %s", error)
+            log.debug("cannot scan for message boundaries: %s", error)
             return {}
         finally:
             if answer.done():
@@ -79,7 +79,10 @@ class _Scans:
 
 
 class BoundaryScans:
-    """Scans for boundaries; keeps the answers while the positions stay. Only Spark's thread uses it."""
+    """Finds boundaries at which a limited batch may end, and caches them while the positions do not change.
+
+    Only Spark's thread uses it.
+    """
 
     def __init__(self, watcher: LogWatcher) -> None:
         self._scans = _Scans(watcher)
@@ -94,9 +97,9 @@ class BoundaryScans:
         targets: Mapping[TopicPartition, int] | None,
         wait: float,
     ) -> None:
-        """Scan as far as needed to round limits of `max_bytes` for all partitions down to boundaries.
+        """Scan far enough to round limits of `max_bytes` for all partitions down to boundaries.
 
-        Waits at most `wait` seconds; later answers serve a later plan. Raises DecodeError if a position is not a
+        Waits at most `wait` seconds; later results serve a later plan. Raises DecodeError if a position is not a
         boundary, BrokerError if a broker refuses the request.
         """
         self._scanned = {
@@ -118,10 +121,10 @@ class BoundaryScans:
 
 
 class PositionChecks:
-    """Checks that a message begins at each position that this run did not plan itself.
+    """Checks that a message begins at each position that this query has not planned itself.
 
-    A commit or a starting offset may be any number. Every later position is the end of a batch, which is a boundary.
-    Only Spark's thread uses it.
+    A committed offset or a starting offset may be any number. Every later position is the end of a batch, which is a
+    boundary. Only Spark's thread uses it.
     """
 
     def __init__(self, watcher: LogWatcher, clock: Callable[[], float] = time.monotonic) -> None:
@@ -131,13 +134,13 @@ class PositionChecks:
         """By partition: a position known to be a boundary, or the end of the last plan. Each `ask` drops partitions
         that are not held any more."""
         self._since: dict[TopicPartition, float] = {}
-        """By partition whose position is not known to be sound: when its check began."""
+        """By partition whose position is not known to be a boundary: when its check began."""
         self._again_at = 0.0
 
     def ask(self, positions: Mapping[TopicPartition, Position], logs: Logs, wait: float) -> None:
-        """Check the positions that are not known to be sound.
+        """Check the positions that are not known to be boundaries.
 
-        Waits at most `wait` seconds. If other positions can be planned from, it waits only at the first check of one.
+        Waits at most `wait` seconds. If other positions can be planned, it waits only at the first check of a position.
         Raises DecodeError if a position is not a boundary, BrokerError if a broker refuses the request.
         """
         at = {tp: position.offset for tp, position in positions.items()}
@@ -174,20 +177,20 @@ class PositionChecks:
         )
 
     def _tried(self, positions: Mapping[TopicPartition, Position], logs: Logs) -> frozenset[TopicPartition]:
-        """Return the unsound partitions whose check continues.
+        """Return the unconfirmed partitions whose check continues.
 
-        After CHECK_TIMEOUT_S a position is planned from unchecked: the task that reads it reports its broker's error.
+        After CHECK_TIMEOUT_S a position is used unchecked: the task that reads it reports the broker's error.
         """
         now = self._clock()
         unsound = self.unsound(positions, logs)
         self._since = {tp: self._since.get(tp, now) for tp in unsound}
         for tp in sorted(tp for tp, since in self._since.items() if now - since >= CHECK_TIMEOUT_S):
             log.warning(
-                "%s: no broker answered within %g s whether a message begins at position %d. The batch is planned from "
-                "there unchecked, and its task fails if no message begins there",
+                "%s: cannot check whether a message begins at position %d: no broker responded within %g s. The "
+                "batch is planned from that position, and its task fails if no message begins there",
                 KAFKA07_LOG.name(tp),
-                CHECK_TIMEOUT_S,
                 positions[tp].offset,
+                CHECK_TIMEOUT_S,
             )
             self._sound[tp] = positions[tp].offset
         return self.unsound(positions, logs)
@@ -210,6 +213,6 @@ def require_boundaries(cluster: Cluster, ranges: Iterable[OffsetRange], logs: Lo
             scanned = brokers.boundaries([OffsetRange(tp, segment, position)], deadline, SCAN_TIMEOUT_S)
             before = max((end for end in scanned.get(tp, ()) if end < position), default=segment)
             raise ConfigError(
-                f"{option}: {position} of {KAFKA07_LOG.name(tp)} is not a boundary "
-                f"of a message: positions of Kafka 0.7 are bytes. A message begins at {before}, before it"
+                f"invalid {option}: no message begins at position {position} of {KAFKA07_LOG.name(tp)} (positions of "
+                f"Kafka 0.7 are bytes). The message before it begins at {before}"
             )

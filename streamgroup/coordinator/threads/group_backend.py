@@ -1,4 +1,4 @@
-"""The interface of a run's backend: it carries out the member's actions, fetches commits and describes the group."""
+"""The interface that connects a query to its group: carry out actions, fetch commits, describe the group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Wanted = Callable[[TopicPartition], bool]
 
 
 class GroupBackend(Protocol):
-    """The interface of `BrokerBackend` and `RegistryBackend`. Timeouts are seconds."""
+    """Connects a query to its group; `BrokerBackend` and `RegistryBackend` implement it. Timeouts are seconds."""
 
     @property
     def member(self) -> Member:
@@ -26,31 +26,34 @@ class GroupBackend(Protocol):
         """The thread that carries out the member's actions."""
 
     def opened(self, dialect: Dialect) -> None:
-        """Take the dialect of the cluster, before the member is started."""
+        """Set the dialect of the cluster, before the member is started."""
 
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
-        """Return the group's commits, at least those of `wanted`. Raises TransportError after `timeout` seconds."""
+        """Return the group's committed offsets, at least for the partitions that `wanted` accepts.
+
+        Raises TransportError after `timeout` seconds.
+        """
 
     def described(self, timeout: float) -> Future[GroupDescription]:
         """Describe the members of the group and their user data (R28)."""
 
 
 class RunInbox(Protocol):
-    """The inbox of a run, as its threads use it."""
+    """The methods of a query's inbox that threads use."""
 
     @property
     def wake_at(self) -> float | None:
-        """The monotonic time when the run wants a `Tick`; None if nothing waits."""
+        """When the query needs its next `Tick`, from `time.monotonic()`; None if no timer runs."""
 
     def post(self, event: Event) -> None:
         """Post an event. The actions that follow from it are carried out before this returns."""
 
     def tick(self, now: float) -> None:
-        """Step the run if a timer is due."""
+        """Pass a `Tick` to the query's `Run` if a timer is due."""
 
 
 class ActionExecutor(Protocol):
-    """The thread that carries out the member's actions and keeps the run's timers."""
+    """The thread that carries out the member's actions and checks the query's timers."""
 
     def start(self) -> None: ...
 

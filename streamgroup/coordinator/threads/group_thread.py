@@ -1,6 +1,6 @@
-"""The group's thread: carries out the member's requests on its own connections, and keeps the run's timers.
+"""The group thread: sends the member's requests on its own connections, and checks the query's timers.
 
-Only its loop uses these sockets. It posts responses and lost connections to the run's inbox.
+Only its loop uses these sockets. It passes responses and lost connections to the query's inbox.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LONGEST_WAIT_S = 5.0
 
 
 class GroupThread:
-    """Sends the requests of the member of `group` to brokers: an `ActionExecutor`."""
+    """Sends the requests of the member of `group` to brokers. Implements `ActionExecutor`."""
 
     def __init__(
         self, inbox: RunInbox, options: ClientOptions, group: str, snapshot: Callable[[], ClusterSnapshot]
@@ -127,7 +127,7 @@ class GroupThread:
                     yield from self._lanes.closed(lane, "idle")
         for lane, names in self._lanes.overdue(now):
             handle = self._drop(lane)
-            yield from self._lanes.broken(lane, f"{handle}: no answer to {', '.join(names)} in time")
+            yield from self._lanes.broken(lane, f"{handle}: no response to {', '.join(names)} within the timeout")
 
     # --- actions -----------------------------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class GroupThread:
         """Close a lane's connection; its pending requests fail."""
         if self._lanes.is_open(lane):
             handle = self._drop(lane)
-            for event in self._lanes.closed(lane, f"{handle}: given up"):
+            for event in self._lanes.closed(lane, f"{handle}: connection closed before the response"):
                 self._inbox.post(event)
 
     def _drop(self, lane: Lane) -> Handle:

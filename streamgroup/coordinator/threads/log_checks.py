@@ -1,7 +1,7 @@
-"""Asks leaders what a plan must know of the logs: epochs (R8, KIP-320), message boundaries (R34), sizes of records.
+"""Sends requests to leaders about positions: leader epochs (R8, KIP-320), message boundaries (R34), sizes of records.
 
-A position carries the leader epoch under which it was taken. When a newer epoch appears, the partition is *suspect*
-until its leader has answered where the old epoch ends: the log may have been truncated below the position. That takes
+A position contains the leader epoch under which it was taken. When a newer epoch appears, the partition is *suspect*
+until its leader has returned where the old epoch ends: the log may have been truncated below the position. That takes
 one round trip for each partition and election.
 """
 
@@ -31,11 +31,14 @@ log = logging.getLogger("streamgroup")
 Suspects = Mapping[TopicPartition, EpochCheck]
 
 EPOCH_TIMEOUT_S = 1.0
-"""How long a leader has to answer; the next plan sends the request again. Other callers need the watcher meanwhile."""
+"""Timeout of a request to a leader; the next plan sends it again. Other requests of the log watcher wait meanwhile."""
 
 
 class EpochChecks:
-    """Asks leaders; keeps the answers while their partitions are suspect. Only Spark's thread uses it."""
+    """Requests from leaders where old leader epochs end, and caches the responses while partitions are suspect.
+
+    Only Spark's thread uses it.
+    """
 
     def __init__(self, watcher: LogWatcher) -> None:
         self._watcher = watcher
@@ -44,7 +47,9 @@ class EpochChecks:
         self._question: tuple[Suspects, Future[dict[TopicPartition, EpochEnd]]] | None = None
 
     def suspects(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, EpochCheck]:
-        """Return the positions taken under an epoch that is not the newest. One without an epoch is never suspect.
+        """Return the positions taken under an epoch that is not the newest.
+
+        A position without an epoch is never suspect.
 
         The caller must not change `positions` in place.
         """
@@ -59,7 +64,7 @@ class EpochChecks:
         }
 
     def ask(self, positions: Mapping[TopicPartition, Position], wait: float) -> None:
-        """Ask the leaders about suspects, and wait at most `wait` seconds for the answers.
+        """Send requests to the leaders of suspect partitions, and wait at most `wait` seconds for the responses.
 
         Raises BrokerError if a leader refuses, for example because a topic is not authorized.
         """
@@ -69,7 +74,7 @@ class EpochChecks:
         leader = self._watcher.snapshot.leader
         wanted = {tp: check for tp, check in suspects.items() if tp not in known and leader(tp) is not None}
         if wanted and self._question is None:
-            log.debug("checking the leader epochs of %d partitions: %s", len(wanted), wanted)
+            log.debug("cannot check the leader epochs of %d partitions: %s", len(wanted), wanted)
             answer = self._watcher.post(lambda cluster, deadline: cluster.epoch_ends(wanted, deadline), EPOCH_TIMEOUT_S)
             self._question = wanted, answer
         if self._question is not None:
@@ -88,7 +93,7 @@ class EpochChecks:
         self._answers |= {tp: (asked[tp], end) for tp, end in ends.items()}
 
     def ends(self, suspects: Suspects) -> dict[TopicPartition, EpochEnd]:
-        """Return the ends of the suspects' epochs, as far as leaders have answered."""
+        """Return the ends of the suspects' epochs. A partition whose leader has not responded is absent."""
         answers = {tp: self._answers[tp] for tp in suspects if tp in self._answers}
         return {tp: end for tp, (check, end) in answers.items() if check == suspects[tp]}
 
@@ -100,7 +105,7 @@ Positions = Mapping[TopicPartition, Position]
 
 
 class LogChecks:
-    """The checks of one run: the planner's `LogCheckResults`.
+    """All checks of one query's positions; it implements the planner's `LogCheckResults`.
 
     `ask` is called without the coordinator's lock, all other methods with it.
     """
@@ -173,13 +178,13 @@ class LogChecks:
 # --- sizes of records ------------------------------------------------------------------------------------------------
 
 SAMPLE_TIMEOUT_S = 2.0
-"""How long leaders have to answer; the next plan sends the request again. Other callers need the watcher meanwhile."""
+"""Timeout of a request to leaders; the next plan sends it again. Other requests of the log watcher wait meanwhile."""
 
 Samples = dict[TopicPartition, LogSample]
 
 
 class SizeSamples:
-    """Asks leaders for samples, one question at a time. Only Spark's thread uses it."""
+    """Requests samples of record sizes from leaders, one request at a time. Only Spark's thread uses it."""
 
     def __init__(self, watcher: LogWatcher) -> None:
         self._watcher = watcher

@@ -1,7 +1,8 @@
-"""The thread that owns a Cluster: it lists log ends, refreshes metadata and answers slow questions.
+"""The log watcher: the thread that lists log ends, refreshes metadata, and carries out slow requests to the cluster.
 
-Spark's thread and the group thread never wait for brokers longer than their timeouts. They read the newest answers of
-this thread, or post a question to it. `planning/log_read_schedule.py` decides which request it sends, and when.
+Spark's thread and the group thread never wait for brokers longer than their timeouts. They read the newest responses
+that this thread has stored, or post a request to it. `planning/log_read_schedule.py` decides which request this thread
+sends, and when.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ LEADER_TIMEOUT_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class _PostedQuestion:
-    """A question of another thread, with its deadline."""
+    """A request that another thread has posted, with its deadline."""
 
     question: Question[Any]
     until: float
@@ -51,10 +52,10 @@ class _PostedQuestion:
 
 
 class LogWatcher:
-    """Watches the logs and the metadata for one run.
+    """Lists the log ends and refreshes the metadata of one query in a thread of its own.
 
-    The callbacks are called in its thread: `on_metadata` with every new snapshot and the topics asked for, `on_failure`
-    with an error that retrying will not resolve.
+    That thread calls `on_metadata` with every new snapshot and the requested topics, and `on_failure` with an error
+    that retrying will not resolve.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class LogWatcher:
             options.client.metadata_max_age_ms / 1000, has_pattern=options.subscription.pattern is not None
         )
         self._callers: dict[SimpleQueue[None], float] = {}
-        """The calls of `ends` that wait, each with the time from which a listing answers it."""
+        """The pending calls of `ends`, each with the earliest start of a listing that completes it."""
         self._wake: SimpleQueue[None] = SimpleQueue()
         """Filled after each change of `_schedule` by another thread."""
         self._ends: Memo[Mapping[TopicPartition, LogRange]] = Memo()
@@ -84,7 +85,7 @@ class LogWatcher:
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """End the thread; pending questions fail."""
+        """End the thread; pending requests fail."""
         with self._lock:
             self._schedule.is_stopping = True
             self._release()
@@ -107,9 +108,10 @@ class LogWatcher:
     def ends(self, partitions: Collection[TopicPartition], wait: float) -> Mapping[TopicPartition, LogRange]:
         """Return the ranges of the logs of `partitions`, listed after this call began.
 
-        If no listing ends within `wait` seconds, and for partitions whose leader did not answer it, these are the ends
-        last known: lower bounds, as logs only grow. Partitions never listed are absent. The answer is the same object
-        while the brokers' answers and `partitions` stay the same. The caller must not change it in place.
+        If no listing ends within `wait` seconds, and for partitions whose leader did not respond, it returns the last
+        known log ends: lower bounds, as logs only grow. Partitions that were never listed are absent. While the
+        brokers' responses and `partitions` stay the same, it returns the same object. The caller must not change that
+        object.
         """
         if not partitions:
             return {}
@@ -139,7 +141,7 @@ class LogWatcher:
         return logs.changes, logs.snapshot
 
     def watermarks(self, logs: Mapping[TopicPartition, LogRange]) -> Mapping[TopicPartition, LogRange]:
-        """Return `logs` up to their high watermarks: an open transaction is not a loss (R8)."""
+        """Return `logs` with their high watermarks as ends: an open transaction is not a data loss (R8)."""
         with self._lock:
             return self._schedule.logs.watermarks(logs)
 
@@ -164,30 +166,30 @@ class LogWatcher:
 
     @property
     def retries(self) -> int:
-        """The number of refreshes and listings that failed, or lack a partition, and are repeated."""
+        """The number of refreshes and listings that failed or were incomplete, so that they are repeated."""
         return self._schedule.retries
 
     def doubt(self, partitions: Collection[TopicPartition], now: float) -> None:
-        """Drop what is known at `now` of these logs, which may be stale; list them and refresh the metadata."""
+        """Drop the log data known at `now` of `partitions`, which may be stale; list them and refresh the metadata."""
         with self._lock:
             self._schedule.doubt(partitions, now)
         self._wake.put(None)
 
     def post(self, question: Question[T], timeout: float) -> Future[T]:
-        """Post a question to the watcher's thread, which sets the Future."""
+        """Post a request to the watcher's thread. The thread sets the returned Future."""
         future: Future[T] = Future()
         with self._lock:
             stopping = self._schedule.is_stopping
             if not stopping:
                 self._schedule.ask(_PostedQuestion(question, self._clock() + timeout, future))
         if stopping:
-            future.set_exception(TransportError("the coordinator is stopping"))
+            future.set_exception(TransportError("cannot send the request: the coordinator is stopping"))
         else:
             self._wake.put(None)
         return future
 
     def ask(self, question: Question[T], timeout: float) -> T:
-        """Post a question and wait for its answer. Raises TransportError after `timeout` seconds."""
+        """Post a request and wait for its result. Raises TransportError after `timeout` seconds."""
         try:
             return self.post(question, timeout).result(timeout + 1.0)
         except FutureTimeoutError:
@@ -213,13 +215,13 @@ class LogWatcher:
                 while not isinstance(step := self._next_step(done), schedule.EndReading):
                     done = self._try(step, cluster)
             except Exception as error:  # any defect must fail the query, which would wait forever without this thread
-                log.exception("watching the logs has failed")
+                log.exception("the thread that watches the logs has failed")
                 self._on_failure(error if isinstance(error, StreamGroupError) else StreamGroupError(repr(error)))
         with self._lock:
             left = self._schedule.stop()
             self._release()
         for posted in left:  # without the lock: the callbacks take other locks
-            posted.answer.set_exception(TransportError("the coordinator is stopping"))
+            posted.answer.set_exception(TransportError("cannot send the request: the coordinator is stopping"))
 
     def _next_step(self, done: Done) -> schedule.Step[_PostedQuestion]:
         """Pass the result of the last step to the schedule, and return the next step."""
@@ -272,7 +274,7 @@ class LogWatcher:
         return of_interest(snapshot, self._options.subscription, step.topics) if step.reads_all else snapshot
 
     def _listing(self, cluster: Cluster, step: schedule.ListLogs) -> schedule.Listing:
-        """List the logs. A slow or missing leader must not delay the partitions of the others."""
+        """List the logs. A leader that is slow or unknown must not delay the other partitions."""
         isolation = self._options.fetch.isolation
         ends, causes = _listed(cluster, step.asked, LATEST, isolation, step.epoch)
         watermarks: Listed = {}
@@ -314,7 +316,7 @@ def _listed(
 
 
 def _answer(cluster: Cluster, posted: _PostedQuestion) -> None:
-    """Answer one question. Its error, of any type, is raised in the thread that posted it."""
+    """Carry out one posted request. Its error, of any type, is raised in the thread that posted it."""
     try:
         posted.answer.set_result(posted.question(cluster, posted.until))
     except Exception as error:

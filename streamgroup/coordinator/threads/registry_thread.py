@@ -1,9 +1,9 @@
-"""The registry's thread: carries out the member's actions in ZooKeeper, in its own session.
+"""The registry thread: carries out the member's actions in ZooKeeper, in its own session.
 
-It is the counterpart of `group_thread.py`. Its loop handles events of the session, actions of the member, and the run's
-timers, and posts the results to the run's inbox. When the connection is lost, pending requests fail at once, so the
-member is informed without delay (R36). Other threads only put items into `_inbox`. If Kafka keeps the offsets, an
-`OffsetsThread` sends the requests for them to the brokers.
+It is the counterpart of `group_thread.py` for groups in ZooKeeper. Its loop handles events of the session, actions of
+the member, and the query's timers, and passes the results to the query's inbox. When the connection is lost, pending
+requests fail at once, so the member is informed without delay (R36). Other threads only put items into `_inbox`. If
+Kafka stores the offsets, an `OffsetsThread` sends the requests for them to the brokers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ Question = Callable[[Session, float], T]
 
 @dataclass(frozen=True, slots=True)
 class _Posted:
-    """A question of another thread."""
+    """A request of another thread."""
 
     question: Question[Any]
     answer: Future[Any]
@@ -81,14 +81,14 @@ class _Posted:
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """A question whose connection has failed."""
+    """A request whose connection has failed."""
 
     asked: AskedQuestion[_Posted]
     error: TransportError
 
 
 class RegistryThread:
-    """Carries out actions in ZooKeeper; an `ActionExecutor` like `GroupThread`."""
+    """Carries out the member's actions in ZooKeeper; an `ActionExecutor` like `GroupThread`."""
 
     def __init__(
         self,
@@ -130,21 +130,24 @@ class RegistryThread:
             self._inbox.put(None)
 
     def post(self, question: Question[T], timeout: float) -> Future[T]:
-        """Post a question. If the connection fails, it is sent again until `timeout` seconds have passed."""
+        """Post a request. If the connection fails, it is sent again until `timeout` seconds have passed."""
         answer: Future[T] = Future()
         self._inbox.put(AskedQuestion(_Posted(question, answer), time.monotonic() + timeout))
         self.start()
         return answer
 
     def ask(self, question: Question[T], timeout: float) -> T:
-        """Post a question and wait. Raises TransportError after `timeout` seconds, or ANSWER_GRACE_S later."""
+        """Post a request and wait for its result.
+
+        Raises TransportError at most ANSWER_GRACE_S after `timeout` seconds.
+        """
         try:
             return self.post(question, timeout).result(timeout + ANSWER_GRACE_S)
         except FutureTimeoutError:  # the thread still waits for the answer to an earlier request
             raise TransportError(f"{self._session.where} did not answer within {timeout:g} s") from None
 
     def answered(self, answer: Answer) -> None:
-        """Queue an answer of the brokers for the member's offset store. Any thread may call it."""
+        """Queue a broker's response for the member's offset store. Any thread may call it."""
         self._inbox.put(answer)
 
     def fail(self, error: StreamGroupError) -> None:
@@ -164,9 +167,9 @@ class RegistryThread:
             self._end()
 
     def _turn(self, now: float) -> None:
-        """Do one thing that may take long, or wait: `now` would be too old for a second one.
+        """Do one thing that may take long, or wait; `now` would be outdated for a second one.
 
-        Received items go before actions: no action may run in a session that is known to have ended.
+        Received events come before actions: no action may run in a session that is known to have ended.
         """
         self._perform()
         self._take_inbox()
@@ -251,7 +254,7 @@ class RegistryThread:
             self.fail(error)
 
     def _begin(self, deadline: float) -> None:
-        """Give the member its session; fail the query if the servers cannot keep a registry."""
+        """Give the session to the member; fail the query if the ZooKeeper servers cannot store a registry."""
         try:
             self._session.connect(deadline)
         except TransportError:
@@ -305,7 +308,7 @@ class RegistryThread:
                 self.fail(error)
 
     def _answer(self, asked: AskedQuestion[_Posted], connects_by: float | None) -> None:
-        """Answer a question. An error of any type is raised in the thread that posted it."""
+        """Carry out a posted request. An error of any type is raised in the thread that posted it."""
         posted = asked.question
         try:
             if connects_by is not None:
@@ -324,7 +327,7 @@ class RegistryThread:
         self._take_inbox()
         received = (each.asked if isinstance(each, _Failed) else each for each in self._received)
         for asked in (*self._work.stop(), *(each for each in received if isinstance(each, AskedQuestion))):
-            asked.question.answer.set_exception(TransportError("the coordinator is stopping"))
+            asked.question.answer.set_exception(TransportError("cannot send the request: the coordinator is stopping"))
 
 
 def _heard(life: int, event: SessionEvent) -> Heard:
@@ -342,7 +345,7 @@ def _heard(life: int, event: SessionEvent) -> Heard:
 
 
 class RegistryBackend:
-    """The backend of a group that ZooKeeper keeps. `opened` decides the names and the format of its nodes."""
+    """The backend of a group that is stored in ZooKeeper. `opened` chooses the names and the format of its nodes."""
 
     def __init__(
         self,
@@ -385,7 +388,9 @@ class RegistryBackend:
         if not self._in_kafka:
             return
         if dialect is Dialect.KAFKA07:
-            raise ConfigError("kafka.offsets.storage=kafka: brokers of Kafka 0.7 keep no offsets: leave it out")
+            raise ConfigError(
+                "cannot use kafka.offsets.storage=kafka: brokers of Kafka 0.7 do not store offsets. Remove the option"
+            )
         client, group = self._options.client, self._group.group_id
         self.thread.offsets = OffsetsThread(client, group, self.thread.answered, self.thread.fail)
         self.thread.offsets.start()
@@ -395,9 +400,9 @@ class RegistryBackend:
         return self._group.offsets_storage is OffsetsStorage.KAFKA
 
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
-        """Return the offsets in the nodes or in Kafka; the larger of both if the group commits to both.
+        """Return the committed offsets from ZooKeeper or Kafka; the larger of both if the group commits to both.
 
-        Raises DecodeError if a node of `wanted` does not hold an offset.
+        Raises DecodeError if a node of a partition that `wanted` accepts does not contain an offset.
         """
         paths, group = self._paths, self._group
         found: Committed = {}
@@ -415,7 +420,7 @@ class RegistryBackend:
         return larger(found, self.thread.ask(look, timeout))
 
     def described(self, timeout: float) -> Future[GroupDescription]:
-        """Read the consumers' nodes, and the nodes that streamgroup's members add to them."""
+        """Describe the group from the nodes of its consumers, and from the nodes that streamgroup's members add."""
         paths = self._paths
         return self.thread.post(
             lambda session, until: describe_members(paths, session.read(member_subtrees(paths), until)), timeout
@@ -438,7 +443,7 @@ class _WithdrawnError(Exception):
 
 
 class OffsetsThread:
-    """Sends the offset requests of one run to brokers. `answered` and `failed` are called in its thread."""
+    """Sends the offset requests of one query to brokers. It calls `answered` and `failed` in its own thread."""
 
     def __init__(
         self,
@@ -456,17 +461,18 @@ class OffsetsThread:
         self._thread = threading.Thread(target=self._run, name="streamgroup-offsets", daemon=True)
 
     def start(self) -> None:
-        """Begin to send requests. Requests that were taken before are kept."""
+        """Begin to send requests, including those that `take` has queued before."""
         self._thread.start()
 
     def take(self, request: Request) -> None:
-        """Send a request to the brokers, after all earlier ones."""
+        """Queue a request to the brokers, after all earlier ones."""
         self._queue.put(_QueuedRequest(request, self._epoch))
 
     def withdraw(self) -> None:
         """Drop the requests that were not sent yet, and a commit that waits for the lookup of the group coordinator.
 
-        The lookup may take seconds. Meanwhile another member may claim the partitions, and the broker fences no member.
+        The lookup may take seconds. Meanwhile another member may claim the partitions, and the broker would not fence
+        this commit.
         """
         self._epoch += 1
 
@@ -485,7 +491,7 @@ class OffsetsThread:
         return queued.epoch != self._epoch
 
     def _serve(self, cluster: Cluster, queued: _QueuedRequest) -> None:
-        """Send one request and pass its answer on, or the error that ends the query."""
+        """Send one request and pass on its response, or the error that ends the query."""
         request = queued.request
         deadline = cluster.deadline(request.timeout_ms)
         try:
@@ -499,7 +505,9 @@ class OffsetsThread:
             return
         except Exception as error:  # any defect must fail the query: the member would wait forever
             log.exception("offsets in Kafka")
-            self._failed(StreamGroupError(f"group {self._group}: its offsets in Kafka: {error!r}"))
+            self._failed(
+                StreamGroupError(f"group {self._group}: cannot fetch or commit its offsets in Kafka: {error!r}")
+            )
             return
         self._answered(answer)
 
@@ -531,7 +539,7 @@ class OffsetsThread:
 
 
 _HAS_MEMBERS = (
-    "group {group}: a commit to Kafka was refused ({name}): the group has members in Kafka, too, which do not "
-    "coordinate with the members in ZooKeeper. Leave out zookeeper.connect to be a member in Kafka, or stop the "
+    "group {group}: a commit to Kafka was rejected ({name}): the group has members in Kafka, too, which do not "
+    "coordinate with the members in ZooKeeper. Remove zookeeper.connect to join the group in Kafka, or stop the "
     "members in Kafka, or give this query its own kafka.group.id"
 )

@@ -20,9 +20,9 @@ _MAX_SIZES = 10_000
 
 @dataclass(slots=True)
 class Cursor:
-    """The progress of one range: all below `position` is delivered, all below `ahead` is fetched.
+    """The progress of a task in one range: delivered up to `position`, fetched up to `ahead` (both exclusive).
 
-    `failure` is the error of the last attempt. Progress clears it.
+    `failure` is the error of the last attempt to fetch. The next records clear it.
     """
 
     tp: TopicPartition
@@ -80,7 +80,7 @@ class Cursor:
 
     @property
     def wants_more(self) -> bool:
-        """Whether records are left to fetch from the present broker, and the last attempt has not failed."""
+        """Whether records of the range are left to fetch from the current broker, and the last attempt did not fail."""
         return self.failure is None and not self.is_moving and self.ahead < self.until
 
     @property
@@ -89,7 +89,7 @@ class Cursor:
         return self.replica or self.leader
 
     def mark_fetched(self, ahead: int, size: int) -> None:
-        """Note that all records below `ahead` have arrived, in `size` bytes."""
+        """Record that all records below the offset `ahead` have arrived, in `size` bytes."""
         if len(SIZES) >= _MAX_SIZES:
             SIZES.clear()
         SIZES[self.tp.topic] = size / (ahead - self.ahead)
@@ -106,22 +106,26 @@ class Cursor:
             self.waiting_since = now
 
     def mark_failed(self, failure: KafkaError | StreamGroupError, now: float) -> None:
-        """Note that nothing can be fetched until `failure` is resolved."""
+        """Record `failure`: the range is not fetched until it is resolved."""
         self.failure = failure
         self.mark_waiting(now)
 
     def move_to(self, leader: Broker | None, leader_epoch: int = UNKNOWN_EPOCH) -> None:
-        """Fetch from `leader` from now on, after the records that are delivered."""
+        """Fetch from `leader` from now on, beginning after the delivered records."""
         self.leader, self.leader_epoch, self.failure = leader, leader_epoch, None
         self.ahead = self.position
 
     def mark_redirected(self, node_id: int) -> None:
-        """Note that the leader has named the follower `node_id` instead of sending records."""
+        """Record that the leader has named the follower `node_id` instead of sending records (KIP-392)."""
         self.named_replica = node_id
         self.is_moving = True
 
     def read_from(self, replica: Broker | None, review_at: float, *, is_leader_only: bool = False) -> None:
-        """Fetch from the follower `replica`, or from the leader, after the records that are delivered."""
+        """Fetch from the follower `replica` from now on (None: the leader), beginning after the delivered records.
+
+        At `review_at` the leader is asked again which replica to use. With `is_leader_only`, requests contain no rack,
+        so that the leader does not name a follower.
+        """
         self.replica, self.review_at, self.is_leader_only = replica, review_at, is_leader_only
         self.named_replica = self.failure = None
         self.is_moving = False
@@ -135,9 +139,9 @@ class Cursor:
         self.empty_answers = 0
 
     def bytes_wanted(self, most: int) -> int:
-        """Return how many bytes to ask for: the estimated rest of the range, from `min_bytes` to `most`.
+        """Return how many bytes to request: an estimate for the rest of the range, from `min_bytes` to `most`.
 
-        A broker also sends records after the range, which the task would drop.
+        A broker does not stop at the end of the range: bytes after it would be fetched for nothing.
         """
         rest = int((self.until - self.ahead) * SIZES.get(self.tp.topic, _BYTES_PER_OFFSET_AT_FIRST) * _MARGIN)
         return max(min(most, max(rest, _MIN_ASKED_BYTES)), self.min_bytes)

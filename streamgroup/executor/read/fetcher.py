@@ -1,7 +1,7 @@
-"""The reader of a Spark task: it fetches planned ranges from the brokers and returns them as Arrow batches.
+"""Reads the ranges of a Spark task: fetches them from the brokers and returns the records as Arrow batches.
 
-The plan names the leader, the topic id and the leader epoch of each range. A task reads the cluster's metadata only if
-a leader has moved or is gone. A task delivers each range completely and once, or fails (R14).
+The plan contains the leader, the topic id and the leader epoch of each range. A task reads the cluster's metadata only
+if a leader has moved or cannot be reached. A task delivers each range completely and exactly once, or fails (R14).
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ def read(
     stored_in: StoredIn = StoredIn.KAFKA,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[pa.RecordBatch]:
-    """Read the records of `task`'s ranges, in order within each range, in the schema of Spark's own Kafka source.
+    """Yield the records of `task`'s ranges, in order within each range, in the schema of Spark's own Kafka source.
 
-    `group` and the `stored_in` of its offsets are for error messages only: tasks never use the group. The reader holds
-    `fetch.prefetch` + 1 responses at most. `clock` returns seconds.
+    `group` and `stored_in` (the location of its offsets) are for error messages only: tasks never use the group. At
+    most `fetch.prefetch` + 1 responses are in memory. `clock` returns seconds.
 
-    Raises DataLossError for planned records that are gone; without `fail_on_data_loss` it leaves them out and logs a
-    warning. Raises DecodeError for a batch that cannot be read, with the command that steps over it, TransportError
-    after `poll_timeout_ms` without progress, and BrokerError if a broker refuses a request. With
-    `fetch.include_damaged_batches`, a damaged batch whose end is certain is a row. A timestamp that does not fit its
-    column is null.
+    If planned records are lost, raises DataLossError; without `fail_on_data_loss` the lost records are skipped with a
+    warning. Raises DecodeError for a batch that cannot be read: the message has the command that skips it. Raises
+    TransportError after `poll_timeout_ms` without progress, and BrokerError if a broker refuses a request. With
+    `fetch.include_damaged_batches`, a damaged batch becomes a row if its end is certain. A timestamp that does not fit
+    its column is null.
     """
     RELEASE_MEMORY.learn(task.releases)
     servers = dict.fromkeys((*client.bootstrap_servers, *task.brokers))
@@ -93,14 +93,15 @@ def _read_format_of(dialect: Dialect) -> ReadFormat:
 
 
 class _FetchAgainError(DecodeError):
-    """The task must fetch again from the last record that it has delivered.
+    """The task must fetch again, beginning after the last record that it has delivered.
 
-    A damaged batch arrived for the first time, or no sound batch follows the one that was set aside.
+    A damaged batch was fetched for the first time, or the task has skipped a damaged batch and no undamaged batch
+    follows in the response.
     """
 
 
 class RangeReader:
-    """Reads the ranges of one task, from one broker after the other."""
+    """Reads the ranges of one task. It reads from one broker at a time."""
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ class RangeReader:
         self._recovery.close()
 
     def rows(self, cursors: Sequence[Cursor]) -> Iterator[pa.RecordBatch]:
-        """Read from one broker after the other until all ranges are done."""
+        """Yield the records of all ranges as Arrow batches, broker by broker."""
         self._replicas.begin(cursors)
         while left := [cursor for cursor in cursors if not cursor.done]:
             for source, leader_only in dict.fromkeys((cursor.source, cursor.is_leader_only) for cursor in left):
@@ -224,7 +225,7 @@ class RangeReader:
                 yield batch
                 pipeline.pump()
             if decoded.next_offset <= position:
-                raise DecodeError(f"{cursor.tp}: nothing could be decoded of the offsets [{position}, {end})")
+                raise DecodeError(f"{cursor.tp}: no record could be decoded at the offsets [{position}, {end})")
             position = decoded.next_offset
             cursor.mark_delivered(position)
 
@@ -265,11 +266,11 @@ class RangeReader:
             name = log_format.partition_name(tp.partition)
             around = self._step_over(tp.topic, name, error.base_offset, error.next_offset)
             begins = f"the next {self._format.frame_noun} begins at {log_format.offset_noun} {error.next_offset}"
-            step = f"{begins}. To step over this one, {around}"
+            step = f"{begins}. To skip this {self._format.frame_noun}, {around}"
         where = log_format.name(tp)
         if log_format.partition_label(tp.partition) != tp.partition:
             where += f" (partition {tp.partition})"  # as the column `partition` has it
-        named = type(error)(f"{where}: {error}; {step}")
+        named = type(error)(f"cannot read {where}: {error}; {step}")
         named.base_offset, named.next_offset = error.base_offset, error.next_offset
         return named
 
@@ -292,8 +293,8 @@ def _read_around(topic: str, name: str, base: int, after: int) -> str:
     """Return how to read past [`base`, `after`) without a group."""
     before, behind = (json.dumps({topic: {name: offset}}) for offset in (base, after))
     return (
-        f"read in two parts: up to it with endingOffsets {before}, after it with startingOffsets {behind} (list the "
-        "other partitions too; a stream needs a new checkpointLocation)"
+        f"read in two parts: the records before it with endingOffsets {before}, the records after it with "
+        f"startingOffsets {behind} (list the other partitions too; a stream needs a new checkpointLocation)"
     )
 
 
@@ -304,11 +305,11 @@ def _fail(cursors: Sequence[Cursor], error: TransportError | DecodeError, now: f
 
 
 class Pipeline:
-    """Fetches `cursors` over `connection`, which it uses alone.
+    """Fetches the ranges of `cursors` over `connection` ahead of decoding. No other code uses the connection.
 
-    In addition to the response that is being decoded, it requests or holds `prefetch` responses at most. It walks the
-    headers of a response when that arrives: they give the next offset before the records are decoded. `clock` returns
-    seconds.
+    While one response is decoded, up to `prefetch` further responses are requested or in memory. When a response
+    arrives, its batch headers are read: they show the offset of the next request before any record is decoded. `clock`
+    returns seconds.
     """
 
     def __init__(
@@ -332,10 +333,10 @@ class Pipeline:
         self._throttled_s = 0.0
 
     def next(self) -> list[Portion] | None:
-        """Return the portions of the next response, empty if it had no records; None if nothing is left to fetch.
+        """Return the records of the next response, by range. None if nothing is left to fetch.
 
-        Waits for the response up to the protocol's `timeout_s`. Cursors that fail are left out from then on and have a
-        `failure`. Raises TransportError, DecodeError.
+        The list is empty if the response had no records. Waits up to the protocol's `timeout_s` for the response. A
+        cursor that fails gets a `failure` and is not fetched from then on. Raises TransportError, DecodeError.
         """
         if not self._ready:
             if self._failure is not None:
@@ -349,7 +350,10 @@ class Pipeline:
         return portions
 
     def take_throttled_s(self) -> float:
-        """Return the throttle times of the responses since the last call: the next requests wait that long."""
+        """Return the sum of the throttle times of the responses since the last call, in seconds.
+
+        The broker delays the next requests by this time.
+        """
         throttled_s, self._throttled_s = self._throttled_s, 0.0
         return throttled_s
 

@@ -1,7 +1,7 @@
-"""How tasks read the logs of Kafka 0.8 and later.
+"""Reads the logs of Kafka 0.8 and later in a task.
 
-`KafkaFetchProtocol` makes the Fetch requests. `KafkaLookup` finds a leader that has moved and checks what a log still
-holds, by Metadata, ListOffsets and OffsetForLeaderEpoch.
+`KafkaFetchProtocol` makes the Fetch requests. `KafkaLookup` finds the new leader of a partition, and checks which
+planned records a log still has, by Metadata, ListOffsets and OffsetForLeaderEpoch.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ _ENVELOPE = 64 * 1024
 
 
 class KafkaFetchProtocol(FetchProtocol):
-    """Fetches in the highest version that the broker supports; by topic names if the plan has no topic ids."""
+    """Makes Fetch requests in the highest version that the broker supports.
+
+    Requests contain topic names if the plan has no topic ids.
+    """
 
     def __init__(self, connection: Connection, cursors: Sequence[Cursor], options: FetchOptions) -> None:
         self._connection = connection
@@ -91,7 +94,10 @@ class KafkaFetchProtocol(FetchProtocol):
         )
 
     def ask(self, wanted: Sequence[Cursor]) -> PreparedFetch:
-        """Return a Fetch of `wanted`; before 0.10.1, of as many as fit into one response."""
+        """Return a Fetch request for `wanted`.
+
+        Before Kafka 0.10.1 it contains only as many of them as fit into one response.
+        """
         cursors = self._fitting(wanted)
         topics: dict[tuple[str, str], list[FetchPartition]] = {}
         for cursor in cursors:
@@ -127,10 +133,15 @@ class KafkaFetchProtocol(FetchProtocol):
         return list(wanted)
 
     def read(self, response: FetchResponse, asked: Sequence[Cursor]) -> list[Fetched]:
-        """Return the rows of `response` with their frames. Raises TransportError for the error of a fetch session."""
+        """Return the partitions of `response` with their frames.
+
+        Raises TransportError for an error of the whole request.
+        """
         if response.error_code:
             names = first_of([str(cursor) for cursor in asked], MOST_NAMED, "partition")
-            raise TransportError(f"{self._connection}: {error_of(response.error_code).name} for a Fetch of {names}")
+            raise TransportError(
+                f"broker {self._connection} refused a Fetch of {names}: {error_of(response.error_code).name}"
+            )
         by_key = {self._key(cursor): cursor for cursor in asked}
         rows = [
             (cursor, row)
@@ -169,7 +180,10 @@ class KafkaFetchProtocol(FetchProtocol):
         return row.last_stable_offset if committed else row.high_watermark
 
     def note_no_progress(self, fetched: Fetched, now: float) -> None:
-        """Ask for more of a truncated message, wait for one that is not written yet, or count a proof of a gap.
+        """Record why a response had no complete message of its partition, so that the next request differs.
+
+        A truncated message is requested with more bytes. If the log ends, the task waits. If the log continues, this is
+        counted: after several such responses `KafkaLookup.pass_gaps` skips the offsets without records.
 
         Raises TooLarge if a broker since 0.10.1 truncates the first batch, or a message is larger than any response.
         """
@@ -202,8 +216,8 @@ def _named(row: PartitionData) -> int | None:
 
 def _too_large_to_ask_for(cursor: Cursor, size: int, most: int) -> TooLarge:
     error = TooLarge(
-        f"{cursor.tp}: the message at offset {cursor.ahead} takes {size or 'more'} bytes, and at most {most} are asked "
-        "for. Raise kafka.fetch.max.bytes (up to 100 MB)"
+        f"{cursor.tp}: the message at offset {cursor.ahead} is larger than the {most} bytes of a fetch (its size: "
+        f"{size or 'unknown'}). Raise kafka.fetch.max.bytes (up to 100 MB)"
     )
     error.base_offset = cursor.ahead
     return error
@@ -227,7 +241,10 @@ _MENDED = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE})
 
 
 class KafkaLookup(LogLookup):
-    """Asks the brokers that the options and the plan name."""
+    """Finds the new leaders of failed ranges of Kafka 0.8 and later, and checks which records their logs have.
+
+    It connects to the brokers in the options and in the plan.
+    """
 
     def __init__(self, client: ClientOptions, fetch: FetchOptions, clock: Callable[[], float]) -> None:
         self._client = client
@@ -248,13 +265,13 @@ class KafkaLookup(LogLookup):
         return self._cluster
 
     def replica(self, cursor: Cursor, node_id: int, deadline: float) -> Broker | None:
-        """Return the replica `node_id` from the metadata. Raises TransportError."""
+        """Return the broker of the replica `node_id` from the metadata. Raises TransportError."""
         snapshot = self._connected().snapshot({cursor.tp.topic}, deadline)
         info = snapshot.partition(cursor.tp)
         return snapshot.brokers.get(node_id) if info is not None and node_id in info.replicas else None
 
     def require_mendable(self, cursor: Cursor) -> None:
-        """Raise BrokerError for an error that fresh metadata cannot resolve."""
+        """Raise BrokerError if the failure of `cursor` cannot be resolved by fresh metadata."""
         failure = cursor.failure
         if isinstance(failure, KafkaError) and not may_succeed_later(failure.code) and failure.code not in _MENDED:
             context = f"fetching {cursor.tp} at offset {cursor.ahead}"
@@ -263,7 +280,10 @@ class KafkaLookup(LogLookup):
             raise BrokerError(failure, context)
 
     def look_up(self, cursors: Sequence[Cursor], deadline: float) -> Iterator[Loss]:
-        """Read fresh metadata, and compare positions that are out of range with the logs. Raises TransportError."""
+        """Read fresh metadata, and check positions that are out of range against the logs.
+
+        Yields the records that are lost. Raises TransportError.
+        """
         cluster = self._connected()
         snapshot = cluster.snapshot({cursor.tp.topic for cursor in cursors}, deadline, refresh=True)
         for cursor in cursors:
@@ -306,7 +326,7 @@ class KafkaLookup(LogLookup):
                 cursor.high_watermark = end
 
     def pass_gaps(self, cursors: Sequence[Cursor], connection: Connection, deadline: float) -> Iterator[Loss]:
-        """Skip offsets that compaction has removed: the leader's log continues, and it still sends no records.
+        """Skip offsets that compaction has removed: the log continues after them, but the leader sends no records.
 
         Tiered storage may be slow to return records, so only the local part of a log proves a gap.
         """
@@ -318,16 +338,15 @@ class KafkaLookup(LogLookup):
         for cursor in cursors:
             if cursor.position == cursor.ahead >= local.get(cursor.tp, 0):
                 to = min(cursor.readable, cursor.until)
-                log.info(
-                    "%s: compaction has removed all records up to offset %d; the task reads on from there", cursor, to
-                )
+                log.info("%s: compaction has removed all records up to offset %d; reading continues there", cursor, to)
                 cursor.skip_to(to)
         yield from ()
 
     def last_look(self, cursor: Cursor, waited_s: float) -> Loss | str:
-        """Check whether the log of `cursor`, listed again with fresh metadata, continues after its position.
+        """Check with fresh metadata whether the log of `cursor` still continues after its position.
 
-        If it does, nothing is lost, even if it ends before the range does: the next attempt reads up to its end first.
+        If it does, nothing is lost, even if the log ends before the range does: the next attempt first reads up to the
+        log's end.
         """
         deadline = self._clock() + min(LAST_LOOK_TIMEOUT_S, self._timeout_s)
         cluster, tp = self._connected(), cursor.tp
@@ -335,7 +354,7 @@ class KafkaLookup(LogLookup):
         if snapshot.partition(tp) is None:
             unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
             if any(has_failed_with(cursor, code) for code in unknown):
-                return Loss(cursor, cursor.until, f"for {waited_s:.0f} s no broker has known the partition")
+                return Loss(cursor, cursor.until, f"no broker has had the partition for {waited_s:.0f} s")
             return ""
         if loss := self._follow(cursor, snapshot):
             return loss
@@ -378,7 +397,7 @@ class KafkaLookup(LogLookup):
 
 
 class KafkaReadFormat(ReadFormat):
-    """Record batches (magic 2) and messages (magic 0 and 1) by offsets."""
+    """Reads logs of Kafka 0.8 and later: record batches (magic 2) and messages (magic 0 and 1)."""
 
     dialect = Dialect.KAFKA
     frame_noun = "batch"

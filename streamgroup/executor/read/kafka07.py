@@ -1,11 +1,11 @@
-"""How tasks read the logs of Kafka 0.7, by FETCH, MULTIFETCH and OFFSETS.
+"""Reads the logs of Kafka 0.7 in a task, by FETCH, MULTIFETCH and OFFSETS.
 
-The offsets of a range are bytes, so the broker never sends records after it. A response ends with its segment, and is
-empty if nothing is flushed: the broker never waits for more.
+The offsets of a range are byte positions, and a request asks for exactly its bytes. A response ends at the end of a log
+segment. It is empty if the broker has not flushed more: a broker of 0.7 never waits for new messages.
 
-A partition never moves: its one broker may come back, or may have lost it. Tasks do not read ZooKeeper. A task tries a
-broker that is away again at the planned address until the range times out. When the query starts again, it plans the
-range at the address that the broker then has.
+A partition belongs to one broker and never moves. The broker may come back, or may have lost the partition. Tasks do
+not read ZooKeeper: a task retries the planned address of an offline broker until the range times out. After a restart
+of the query the range is planned with the broker's new address.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ _OVERHEAD = 64
 
 
 class Kafka07FetchProtocol(FetchProtocol):
-    """A response has `max_partition_bytes` at most. A larger message is fetched alone, up to `max_frame_bytes`."""
+    """Makes the FETCH and MULTIFETCH requests for one broker of Kafka 0.7.
+
+    A response has at most `max_partition_bytes`. A larger message is fetched alone, up to `max_frame_bytes`.
+    """
 
     def __init__(self, connection: Connection, options: FetchOptions) -> None:
         self._connection = connection
@@ -66,7 +69,7 @@ class Kafka07FetchProtocol(FetchProtocol):
         self._max_frame_bytes = connection.options.max_frame_bytes
 
     def ask(self, wanted: Sequence[Cursor]) -> PreparedFetch:
-        """Return a FETCH or a MULTIFETCH of `wanted`, or the FETCH of the one that has a large message next."""
+        """Return a FETCH or a MULTIFETCH of `wanted`. If one of them has a large message next, fetch that one alone."""
         share = max(_MIN_SHARE_BYTES, self._max_bytes // len(wanted))
         share = min(share, (self._max_frame_bytes - _OVERHEAD) // len(wanted) - _OVERHEAD)
         cursors = list(wanted)
@@ -80,12 +83,14 @@ class Kafka07FetchProtocol(FetchProtocol):
         return PreparedFetch(cursors, fetches[0] if len(fetches) == 1 else MultiFetchRequest07(fetches))
 
     def read(self, response: FetchResponse07 | MultiFetchResponse07, asked: Sequence[Cursor]) -> list[Fetched]:
-        """Return the parts of `response`, which come in the order of the request, with their messages."""
+        """Return the parts of `response` with their messages, in the order of the request."""
         if isinstance(response, FetchResponse07):
             parts: Sequence[FetchResponse07] = (response,)
         else:
             if response.error:
-                raise TransportError(f"{self._connection}: {error07_of(response.error).name} for a whole MULTIFETCH")
+                raise TransportError(
+                    f"broker {self._connection} refused a MULTIFETCH: {error07_of(response.error).name}"
+                )
             parts = response.parts
         return [self._fetched(cursor, part) for cursor, part in zip(asked, parts, strict=True)]
 
@@ -95,11 +100,17 @@ class Kafka07FetchProtocol(FetchProtocol):
         size = len(part.records)
         if size > cursor.asked_bytes:
             where = f"{cursor.log_format.name(cursor.tp)} at position {cursor.ahead}"
-            raise DecodeError(f"{self._connection}: {size} bytes for {where}, {cursor.asked_bytes} were asked for")
+            raise DecodeError(
+                f"invalid response from {self._connection}: {size} bytes for {where}, "
+                f"but {cursor.asked_bytes} requested"
+            )
         return Fetched(cursor, frames=Frames07(memoryview(part.records), cursor.ahead, cursor.until))
 
     def note_no_progress(self, fetched: Fetched, now: float) -> None:
-        """Ask for all of a truncated message, or count an empty response: the broker may have lost the log."""
+        """Record why a response had no complete message of its partition, so that the next request differs.
+
+        A truncated message is requested completely. An empty response is counted: the broker may have lost the log.
+        """
         cursor = fetched.cursor
         if fetched.frames is not None and len(fetched.frames.data):
             self._ask_for_all(cursor, fetched.frames.data)
@@ -112,15 +123,15 @@ class Kafka07FetchProtocol(FetchProtocol):
         Raises TooLarge if that is more than a response may hold, DecodeError if no message can begin there.
         """
         length = int.from_bytes(records[:_LENGTH], "big", signed=True) if len(records) >= _LENGTH else 0
-        announced = f"a message of {length} bytes is announced there"
+        announced = f"the bytes there declare a message of {length} bytes"
         if len(records) < cursor.asked_bytes:  # a message is never in two segments, or partly flushed
-            raise _error(DecodeError, cursor, f"{announced}, and {len(records)} bytes are left of the segment")
+            raise _error(DecodeError, cursor, f"{announced}, but the segment has only {len(records)} more")
         if cursor.ahead + max(_LENGTH + length, len(records) + 1) > cursor.until:
-            ends = f"the range ends inside of it, at {cursor.until}; one of the two is not a boundary of a message"
-            raise _error(DecodeError, cursor, f"{announced}, and {ends}")
+            ends = f"the range ends within it, at {cursor.until}; one of the two positions is not a message boundary"
+            raise _error(DecodeError, cursor, f"{announced}, but {ends}")
         most = self._max_frame_bytes - 2 * _OVERHEAD
         if _LENGTH + length > most:
-            raise _error(TooLarge, cursor, f"{announced}, {most} can be read")
+            raise _error(TooLarge, cursor, f"{announced}, but at most {most} can be read")
         cursor.min_bytes = _LENGTH + length
 
 
@@ -141,11 +152,11 @@ class _Log(NamedTuple):
 
 
 class Kafka07Lookup(LogLookup):
-    """Asks the planned broker of each cursor."""
+    """Checks which records the logs of failed ranges of Kafka 0.7 have, at the planned broker of each range."""
 
     next_step = (
-        ". Tasks do not look for brokers in ZooKeeper: started again, the query plans this range anew, where the "
-        "broker is by then"
+        ". Tasks do not look for brokers in ZooKeeper. Start the query again: it plans this range at the broker's "
+        "new address"
     )
 
     def __init__(self, client: ClientOptions, clock: Callable[[], float]) -> None:
@@ -153,10 +164,13 @@ class Kafka07Lookup(LogLookup):
         self._clock = clock
 
     def close(self) -> None:
-        """Close nothing: the connections belong to the pool."""
+        """Do nothing: the connections belong to the pool."""
 
     def require_mendable(self, cursor: Cursor) -> None:
-        """Raise TransportError if the plan names no broker, BrokerError for all errors but a position out of range."""
+        """Raise TransportError if the plan has no broker for the range.
+
+        Raises BrokerError for every error of a broker except a position out of range.
+        """
         if cursor.leader is None:
             raise TransportError(
                 f"{cursor}: {_absence(cursor)}, and tasks do not look for brokers in ZooKeeper. Start the broker, then "
@@ -173,7 +187,7 @@ class Kafka07Lookup(LogLookup):
             )
 
     def look_up(self, cursors: Sequence[Cursor], deadline: float) -> Iterator[Loss]:
-        """Compare positions that are out of range with the logs, and try the same brokers again."""
+        """Check positions that are out of range against the logs. The other ranges retry the same brokers."""
         for cursor in cursors:
             if has_failed_with(cursor, ErrorCode07.OFFSET_OUT_OF_RANGE) and (loss := self._place(cursor, deadline)):
                 yield loss
@@ -181,7 +195,7 @@ class Kafka07Lookup(LogLookup):
                 cursor.move_to(cursor.leader)
 
     def pass_gaps(self, cursors: Sequence[Cursor], connection: Connection, deadline: float) -> Iterator[Loss]:
-        """Check whether the logs have lost planned records: a broker that has lost them sends empty responses.
+        """Check whether the brokers have lost planned records: a broker that has lost them sends empty responses.
 
         Ranges of Kafka 0.7 have no gaps.
         """
@@ -190,10 +204,10 @@ class Kafka07Lookup(LogLookup):
                 yield loss
 
     def last_look(self, cursor: Cursor, waited_s: float) -> Loss | str:
-        """Check the log of `cursor`.
+        """Check whether the log of `cursor` still continues after its position.
 
-        A log that continues after the position has lost nothing, even if it ends before the range does. Its broker may
-        just have come back, and the next attempt reads up to the log's end first.
+        If it does, nothing is lost, even if the log ends before the range does: the broker may just have restarted, and
+        the next attempt first reads up to the log's end.
         """
         found = self._log(cursor, self._clock() + LAST_LOOK_TIMEOUT_S)
         if found.start > cursor.position:
@@ -211,7 +225,7 @@ class Kafka07Lookup(LogLookup):
         try:
             found = self._log(cursor, deadline)
         except TransportError as error:
-            log.debug("%s: asking for its log: %s", cursor, error)
+            log.debug("%s: cannot list the offsets of its log: %s", cursor, error)
             return None
         return _overtaken(cursor, found) if found.start > cursor.position else None
 
@@ -230,7 +244,7 @@ class Kafka07Lookup(LogLookup):
             POOL.give_back(connection)
         if not (start and end):
             name = cursor.log_format.name(cursor.tp)
-            raise DecodeError(f"{leader}: no offsets of {name}, where Kafka 0.7 always returns one")
+            raise DecodeError(f"{leader}: no offset of {name} in an OFFSETS response, which always has one")
         return _Log(start[0], end[0])
 
 
@@ -243,7 +257,10 @@ def _overtaken(cursor: Cursor, found: _Log) -> Loss:
 
 
 class Kafka07ReadFormat(ReadFormat):
-    """Messages by byte positions. The offset of a record is where its outermost message begins."""
+    """Reads logs of Kafka 0.7, in which offsets are byte positions.
+
+    The offset of a record is the position of its message, or of the compressed message that contains it.
+    """
 
     dialect = Dialect.KAFKA07
     frame_noun = "message"

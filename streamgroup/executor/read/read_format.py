@@ -1,7 +1,7 @@
-"""The interfaces between the readers of all Kafkas and the code for Kafka or Kafka 0.7.
+"""The interfaces between the reader of tasks and the code for Kafka 0.7 or for later releases.
 
-A `FetchProtocol` makes the fetch requests of one connection. A `LogLookup` finds the leaders and the ends of the logs
-of failed cursors. A `ReadFormat` makes both.
+A `FetchProtocol` makes the fetch requests of one connection. A `LogLookup` finds the new leaders of failed cursors and
+checks which records their logs have. A `ReadFormat` creates both.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ from streamgroup.options.types import ClientOptions, FetchOptions
 
 
 class FetchedFrames(Protocol):
-    """The frames of one response, whose headers are walked: `Frames` or `Frames07`."""
+    """The frames (batches or messages) of one partition in a response, with parsed headers: `Frames` or `Frames07`."""
 
     data: memoryview
     size: int
 
     @property
     def next_offset(self) -> int:
-        """Where to fetch next."""
+        """The offset of the next fetch."""
 
 
 class PreparedFetch(NamedTuple):
-    """A fetch request in a `version` of its API (None for Kafka 0.7), and the cursors that it fetches for."""
+    """A fetch request to send, and the cursors that it contains.
+
+    `version` is the version of the API, None for Kafka 0.7.
+    """
 
     cursors: list[Cursor]
     request: AnyRequest
@@ -41,7 +44,7 @@ class PreparedFetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The part of a response for one cursor: an error, or frames."""
+    """The result of a fetch for one cursor: an error, or frames."""
 
     cursor: Cursor
     error: KafkaError | None = None
@@ -58,7 +61,7 @@ class Fetched(NamedTuple):
 
 
 class Portion(NamedTuple):
-    """The records of one range in one response: those of `frames` from the offset `start` on."""
+    """The records of one range in one response: those in `frames` from the offset `start` on."""
 
     cursor: Cursor
     start: int
@@ -72,40 +75,41 @@ class Portion(NamedTuple):
 
 
 class FetchProtocol(ABC):
-    """Makes the fetch requests for one connection and reads the responses. `Pipeline` sends them."""
+    """Makes the fetch requests for one connection, and reads the responses. `Pipeline` sends the requests."""
 
     timeout_s: float
     """How many seconds a response may take."""
 
     @abstractmethod
     def ask(self, wanted: Sequence[Cursor]) -> PreparedFetch:
-        """Return the request for `wanted`, or for as many of them as one response can serve.
+        """Return the fetch request for `wanted`, or for as many of them as one response can serve.
 
-        Each cursor of the request notes how many bytes it asks for.
+        Sets `asked_bytes` of each cursor in the request.
         """
 
     @abstractmethod
     def read(self, response: Any, asked: Sequence[Cursor]) -> list[Fetched]:
-        """Return the part of `response` for each cursor of the request, without those that it leaves out.
+        """Return the result for each cursor in `asked` that `response` contains.
 
-        Raises TransportError if the broker refused the whole request, DecodeError for an impossible response.
+        Raises TransportError if the broker refused the whole request, DecodeError for an invalid response.
         """
 
     @abstractmethod
     def note_no_progress(self, fetched: Fetched, now: float) -> None:
-        """Note on the cursor of `fetched` why it has no complete message, so that the next request differs.
+        """Record on the cursor of `fetched` why it got no complete message, so that the next request differs.
 
-        Raises TooLarge if the next message is larger than any response may be, DecodeError if none can begin there.
+        Raises TooLarge if the next message is larger than any response can be, DecodeError if no message can begin
+        there.
         """
 
 
-KEEP_LONGER = ". To lose no more of them, raise the topic's retention, or read with more resources"
+KEEP_LONGER = ". To avoid further losses, raise the topic's retention, or give the query more resources"
 LAST_LOOK_TIMEOUT_S = 5.0
 """How many seconds the last check of a log may take after a range has timed out."""
 
 
 class Loss(NamedTuple):
-    """Planned records below `until` that no broker has anymore."""
+    """Planned records below the offset `until` that no broker has any more."""
 
     cursor: Cursor
     until: int
@@ -115,9 +119,10 @@ class Loss(NamedTuple):
 
 
 class LogLookup(ABC):
-    """Asks the cluster about cursors whose leader did not return the planned records. `Recovery` acts on the result.
+    """Finds new leaders and lost records for cursors whose leader did not return the planned records.
 
-    `Recovery` applies each loss before it takes the next one: the cursor has then skipped it, or the task has failed.
+    `Recovery` calls it. Methods that yield a `Loss` are resumed only after `Recovery` has handled it: the cursor has
+    then skipped the lost records, or the task has failed.
     """
 
     next_step: str = ""
@@ -139,20 +144,21 @@ class LogLookup(ABC):
 
     @abstractmethod
     def look_up(self, cursors: Sequence[Cursor], deadline: float) -> Iterator[Loss]:
-        """Move `cursors` to their current leaders, and yield what their logs have lost. Raises TransportError."""
+        """Move `cursors` to their current leaders, and yield the records that are lost. Raises TransportError."""
 
     @abstractmethod
     def pass_gaps(self, cursors: Sequence[Cursor], connection: Connection, deadline: float) -> Iterator[Loss]:
-        """Skip offsets without records: the leader on `connection` has returned none for `cursors` several times.
+        """Skip offsets without records: the leader on `connection` has sent none for `cursors` several times.
 
-        Yields what their logs have lost.
+        Yields the records that are lost.
         """
 
     @abstractmethod
     def last_look(self, cursor: Cursor, waited_s: float) -> Loss | str:
-        """Return the records of `cursor` that are lost, or a text that describes what its log still holds.
+        """Return the records of `cursor` that are lost, or a text that describes the current log.
 
-        Raises TransportError if no broker answers. A check that fails proves no loss.
+        `waited_s` is how long the range has waited. Raises TransportError if no broker answers: a failed check proves
+        no loss.
         """
 
 
@@ -169,10 +175,10 @@ def describe_failure(cursor: Cursor) -> str:
 
 
 class ReadFormat(ABC):
-    """The differences between the generations of Kafka, for `RangeReader`, `Pipeline` and `Recovery`.
+    """The code of a task that differs between Kafka 0.7 and later releases.
 
-    It has no state of its own. `fetch_protocol` makes what belongs to one connection, `lookup` what belongs to one
-    task.
+    `RangeReader`, `Pipeline` and `Recovery` use it. It has no state: `fetch_protocol` returns an object for one
+    connection, `lookup` an object for one task.
     """
 
     dialect: ClassVar[Dialect]
@@ -183,7 +189,7 @@ class ReadFormat(ABC):
 
     @property
     def log_format(self) -> LogFormat:
-        """The meaning of an offset and the name of a partition."""
+        """The log format: how it numbers offsets and names partitions."""
         return self.dialect.log_format
 
     @abstractmethod

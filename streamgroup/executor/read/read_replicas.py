@@ -1,8 +1,8 @@
-"""Chooses the replica to fetch each range from: the follower that its leader names, or the leader (KIP-392).
+"""Chooses the replica to fetch each range from: the leader, or the follower that the leader names (KIP-392).
 
-Only a leader has the whole log. A follower may lag, be cut off or be damaged. If a follower returns an error, no
-records, or records that cannot be decoded, the range goes back to its leader, whose response decides whether records
-are lost (R14).
+Only a leader has the whole log. A follower may lag, be partitioned from the leader or be damaged. If a follower returns
+an error, no records, or records that cannot be decoded, the range is fetched from its leader. Only the leader's
+response decides whether records are lost (R14).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MOST_NAMED = 3
 
 
 class ReadReplicas:
-    """Chooses the brokers that the cursors of one task fetch from. `clock` returns seconds.
+    """Chooses the replica that each range of one task is fetched from. `clock` returns seconds.
 
-    A choice is valid for `metadata.max.age.ms`, as in Java's consumer. Then the reader asks the leader again.
+    A choice is valid for `metadata.max.age.ms`, as in Java's consumer. The leader is then asked again.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ReadReplicas:
                 cursor.read_from(choice.replica, choice.until, is_leader_only=choice.replica is None)
 
     def leave(self, cursors: Sequence[Cursor], recovery: Recovery) -> None:
-        """Mark the cursors that must leave a silent follower, and those whose choice has expired."""
+        """Mark the cursors that must stop fetching from a follower: it sends nothing, or the choice has expired."""
         now = self._clock()
         for cursor in cursors:
             is_silent = cursor.replica is not None and recovery.waited_s(cursor) >= self._silence_s
@@ -62,7 +62,7 @@ class ReadReplicas:
                 cursor.is_moving = True
 
     def settle(self, cursors: Sequence[Cursor]) -> list[Cursor]:
-        """Choose where to fetch the rest of `cursors`, and return those whose leaders have failed."""
+        """Choose the replica for the rest of each cursor. Return the cursors whose leaders have failed."""
         failed = []
         left: dict[tuple[Broker, str], list[Cursor]] = {}
         for cursor in cursors:
@@ -90,7 +90,7 @@ class ReadReplicas:
             return ""
         if isinstance(failure, TransportError):
             self._memory().avoid(replica, now + self._max_age_s)
-        why = "it sends nothing" if failure is None else describe_failure(cursor)
+        why = "it sends no records" if failure is None else describe_failure(cursor)
         self._stay_with_leader(cursor, now + self._max_age_s)
         return why
 
@@ -131,21 +131,21 @@ _Key = tuple[TopicPartition, str]
 
 
 class ReplicaChoice(NamedTuple):
-    """The replica to fetch a partition from until `until` (seconds); None for the leader alone."""
+    """The replica to fetch a partition from until the time `until` (seconds). None means the leader."""
 
     replica: Broker | None
     until: float
 
 
 class ReplicaMemory:
-    """The choices for the partitions of one cluster and one rack."""
+    """Remembers the chosen replica of each partition of one cluster and one rack, from task to task."""
 
     def __init__(self) -> None:
         self._choices: dict[_Key, ReplicaChoice] = {}
         self._unreachable: dict[Broker, float] = {}
 
     def choice(self, cursor: Cursor, now: float) -> ReplicaChoice | None:
-        """Return the choice for the partition of `cursor`, unless it has expired."""
+        """Return the choice for the partition of `cursor`; None if there is none or it has expired."""
         found = self._choices.get((cursor.tp, cursor.topic_id))
         return found if found is not None and now < found.until else None
 
@@ -155,12 +155,12 @@ class ReplicaMemory:
         self._choices[cursor.tp, cursor.topic_id] = choice
 
     def forget(self, cursor: Cursor) -> None:
-        """Forget the choice for the partition of `cursor`, and which replicas could not be reached."""
+        """Forget the choice for the partition of `cursor`, and all unreachable replicas."""
         self._choices.pop((cursor.tp, cursor.topic_id), None)
         self._unreachable.clear()
 
     def avoid(self, replica: Broker, until: float) -> None:
-        """Note that `replica` could not be reached, so that other partitions do not wait for the same timeout."""
+        """Avoid `replica`, which could not be reached, so that other partitions do not wait for the same timeout."""
         self._unreachable[replica] = until
 
     def avoided_until(self, replica: Broker, now: float) -> float | None:
@@ -175,7 +175,7 @@ _MAX_MEMORIES = 64
 
 
 def memory_of(client: ClientOptions, rack: str) -> ReplicaMemory:
-    """Return the memory for these options. The first call makes it."""
+    """Return the memory for these options and this rack. The first call creates it."""
     if len(REPLICAS) >= _MAX_MEMORIES:
         REPLICAS.clear()
     return REPLICAS.setdefault((client, rack), ReplicaMemory())

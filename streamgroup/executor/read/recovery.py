@@ -1,6 +1,6 @@
 """Recovers a range whose leader does not return it: finds the new leader, waits, or reports lost records.
 
-A task delivers a planned range completely or fails. Only with `failOnDataLoss=false` does it leave out lost records.
+A task delivers a planned range completely or fails. Only with `failOnDataLoss=false` does it skip lost records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENOUGH_EMPTY_ANSWERS = 3
 
 
 class Recovery:
-    """Resolves the failures of cursors. Its `lookup` connects when it is first used. `clock` returns seconds."""
+    """Resolves the failures of a task's cursors by a `LogLookup`. `clock` returns seconds."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class Recovery:
         self._lookup.close()
 
     def note_progress(self) -> None:
-        """Note that records of one range were delivered: the waits of all other ranges restart.
+        """Record that records of one range were delivered. The timeouts of all other ranges start again.
 
         While Spark processes the records of one range, the task does not fetch the others. A task may have thousands of
-        small ranges, so the time is noted once for all of them.
+        small ranges, so one time is recorded for all of them.
         """
         self._backoff.reset()
         self._progressed_at = self._clock()
 
     def note_throttled(self, cursors: Iterable[Cursor], seconds: float) -> None:
-        """Leave `seconds` out of all waits: because of a quota the broker accepts no request in that time (KIP-219)."""
+        """Extend the timeouts by `seconds`: because of a quota the broker accepts no request in that time (KIP-219)."""
         for cursor in cursors:
             if cursor.waiting_since is not None:
                 cursor.waiting_since += seconds
@@ -66,7 +66,7 @@ class Recovery:
             self._progressed_at += seconds
 
     def waited_s(self, cursor: Cursor) -> float:
-        """Return for how many seconds neither `cursor` nor another range has made progress."""
+        """Return for how many seconds neither `cursor` nor any other range has made progress."""
         since = self._waiting_since(cursor)
         return 0.0 if since is None else self._clock() - since
 
@@ -79,7 +79,8 @@ class Recovery:
     def check_timeouts(self, cursors: Sequence[Cursor]) -> None:
         """Skip or fail the ranges that have waited longer than `kafkaConsumer.pollTimeoutMs`.
 
-        A silent follower proves nothing. `ReadReplicas` handles its ranges, and those on the way to one.
+        Ranges that are fetched from a follower are not included: a follower without records proves no loss, and
+        `ReadReplicas` moves its ranges to the leader.
 
         Raises DataLossError, TransportError.
         """
@@ -91,9 +92,9 @@ class Recovery:
                 self._time_out(cursor, now - since, describe_failure(cursor))
 
     def pass_gaps(self, cursors: Sequence[Cursor], connection: Connection) -> None:
-        """Skip offsets without records: the leader on `connection` has later ones, and has sent none several times.
+        """Skip offsets without records: the leader on `connection` has later records, but has sent none several times.
 
-        Responses of a follower prove no gap: `FetchProtocol` does not count them.
+        Responses of a follower do not count (see `FetchProtocol.note_no_progress`).
 
         Raises DataLossError, TransportError.
         """
@@ -173,6 +174,6 @@ class Recovery:
             known = cursor.high_watermark >= 0
             seen = f"the leader's high watermark is {cursor.high_watermark}" if known else "no answer"
         raise TransportError(
-            f"{cursor}: nothing came for {waited_s:.0f} s (kafkaConsumer.pollTimeoutMs); {seen}; last: {last}; "
+            f"{cursor}: no records for {waited_s:.0f} s (kafkaConsumer.pollTimeoutMs); {seen}; last: {last}; "
             f"leader: {cursor.leader or 'none'}{self._lookup.next_step}"
         )

@@ -1,7 +1,7 @@
 """The connections of a producer: they send its requests and return the responses as events.
 
-There is one connection to each broker. Requests for metadata and producer ids use any of them, or a connection to a
-bootstrap server while there is none.
+There is one connection to each broker. A request that any broker can answer (Metadata, DescribeConfigs, InitProducerId)
+uses one of them, or a connection to a bootstrap server if there is none.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Seal = Callable[[ProducerBatch, int], Bytes]
 
 @dataclass(slots=True)
 class _Link:
-    """The connection to one address."""
+    """The connection to one address, with its pending Produce requests."""
 
     handle: Handle
     node: int | None
@@ -65,9 +65,9 @@ class _Link:
 
 @dataclass(slots=True)
 class _Lookup:
-    """A request that any broker answers: for the metadata of topics, or for a producer id (`topics` is None).
+    """A request that any broker can answer: the metadata of `topics`, or a producer id if `topics` is None.
 
-    With `read`, which has the metadata, it asks for the largest batches that `topics` accept.
+    If `read` is set, the metadata have been read, and the request is for the largest batches that `topics` accept.
     """
 
     topics: frozenset[str] | None
@@ -83,7 +83,10 @@ class _Lookup:
 
 
 class ProduceLinks:
-    """Sends the requests of one producer. `seal` returns the bytes of a batch. Not for several threads."""
+    """Sends the requests of one producer. One thread uses it.
+
+    `seal(batch, version)` returns the bytes of a batch for a version of Produce.
+    """
 
     def __init__(self, client: ClientOptions, seal: Seal, clock: Callable[[], float]) -> None:
         self._client = client
@@ -112,16 +115,16 @@ class ProduceLinks:
         self._send_waiting(link)
 
     def disconnect(self, node: int) -> None:
-        """Close the connection to a broker that has not responded in time. No event follows."""
+        """Close the connection to a broker that has not answered in time. The producer gets no event about it."""
         link = self._by_node.get(node)
         if link is not None:
             self._forget(link, "a Produce request had no answer in time")
             self._poller.drop(link.handle, reset=True)
 
     def read_metadata(self, topics: frozenset[str], limits: frozenset[str] = frozenset()) -> None:
-        """Read the metadata of `topics`, and the largest batches that the topics in `limits` accept.
+        """Request the metadata of `topics`, and the largest batch that each topic in `limits` accepts.
 
-        A broker creates a missing topic if its configuration says so.
+        A broker creates a missing topic if it has auto.create.topics.enable=true.
         """
         self._ask(_Lookup(topics, self._clock(), limits))
 
@@ -137,7 +140,7 @@ class ProduceLinks:
 
     @property
     def is_usable(self) -> bool:
-        """Whether no request is pending whose response a later task could take for its own."""
+        """Whether no request is pending whose response could be taken for the response to a later task's request."""
         return not self._lookups and not any(link.waiting or link.pending for link in self._links.values())
 
     # -- waiting ------------------------------------------------------------------------------------------------------
@@ -268,7 +271,7 @@ class ProduceLinks:
         link = next(self._untried(lookup), None)
         if link is None:
             self._lookups.remove(lookup)
-            self._give_up(lookup, "; ".join(lookup.failed) or "no broker is known")
+            self._give_up(lookup, "; ".join(lookup.failed) or "no known brokers")
             return
         lookup.handle = link.handle
         lookup.tried.add((link.handle.host, link.handle.port))
@@ -330,7 +333,9 @@ class ProduceLinks:
         if response.error_code or not response.brokers:
             if wants_rebootstrap(response):
                 self._brokers.clear()
-            self._events.append(ev.MetadataFailed(f"broker {link.handle} answered with error {response.error_code}"))
+            self._events.append(
+                ev.MetadataFailed(f"broker {link.handle} answered Metadata with error {response.error_code}")
+            )
             return
         for row in response.brokers:
             self._learn(Broker(row.node_id, row.host, row.port, row.rack))

@@ -1,4 +1,4 @@
-"""The producer of a task for Kafka 0.8 and later: it runs the machine of `kafka/producer/` over connections."""
+"""The producer of a task for Kafka 0.8 and later: runs the state machine of `kafka/producer/` over connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordSlice:
-    """The records `[start, stop)` of `columns`, which hold a larger batch from Spark."""
+    """The records `[start, stop)` of `columns`. The columns may hold a larger batch from Spark."""
 
     columns: RecordColumns
     start: int
@@ -43,7 +43,7 @@ class RecordSlice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordSlices:
-    """Records of one partition, in their order: a payload of the producer."""
+    """Records of one partition, in their order: the payload type of `TaskProducer`."""
 
     slices: tuple[RecordSlice, ...]
     count: int
@@ -102,10 +102,10 @@ _NEVER = float("inf")
 
 
 class TaskProducer:
-    """Writes records to brokers and waits for their acknowledgements. Not for several threads.
+    """Writes records to brokers and waits for their acknowledgements. One thread uses it.
 
-    A worker process reuses it for later tasks, with its connections, metadata and producer id. After an error it must
-    be closed: it raises the error of the first batch that failed, and gives up all others.
+    A worker process uses it for several tasks, with its connections, metadata and producer id. If a batch fails, the
+    producer raises that error and gives up all other batches. It must then be closed.
     """
 
     def __init__(
@@ -131,20 +131,20 @@ class TaskProducer:
     # -- the task's calls ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a task, and drop connections that have ended since the last one."""
+        """Begin a task, and remove connections that were closed since the last task."""
         self.written, self.router = WriteTotals(notes=set(self.written.notes)), None
         self._producer.begin_task(self._clock())
         self._turn(0.0)
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder of the format that was used last."""
+        """The encoder of the record format that was used last."""
         return self._encoder(self._format)
 
     def topic(self, name: str, *, again: bool = False) -> TopicInfo:
-        """Return a topic. Waits up to `max.block.ms` for its metadata. Raises ProduceError and its kinds.
+        """Return the partitions of a topic. Waits up to `max.block.ms` for its metadata.
 
-        `again`: read its metadata again, even if the topic is known.
+        With `again` the metadata are read even if the topic is known. Raises ProduceError or a subclass.
         """
         known = self._producer.topic(name)
         if known is not None and not again:
@@ -156,17 +156,17 @@ class TaskProducer:
         return self._found.pop(name)
 
     def batch_size(self, topic: str) -> int:
-        """Return the bytes of records that a batch of the topic collects."""
+        """Return the target size of the topic's batches in bytes."""
         return self._producer.batch_size(topic)
 
     def queued_bytes(self, partition: TopicPartition) -> int:
-        """Return the bytes of a partition that are not acknowledged yet."""
+        """Return the bytes of a partition's records that are not acknowledged yet."""
         return self._producer.queued_bytes(partition)
 
     def append(self, payloads: Sequence[Placed]) -> None:
-        """Write records, each to its partition, in this order. Waits for room in `buffer.memory`.
+        """Write records, each to its partition, in this order. Waits while `buffer.memory` is full.
 
-        Raises the ProduceError of a batch that has failed, which may be one of an earlier call.
+        Raises the ProduceError of any batch that has failed, also of a batch from an earlier call.
         """
         self._resume()
         for part in _parts(payloads):
@@ -177,19 +177,22 @@ class TaskProducer:
             self._clock.pause()
 
     def flush(self) -> None:
-        """Send everything and wait until each batch is acknowledged. Raises ProduceError for one that failed."""
+        """Send all records and wait until every batch is acknowledged.
+
+        Raises the ProduceError of a batch that failed.
+        """
         self._resume()
         self._flushed = False
         self._step(ev.Flush())
         self._run(lambda: self._flushed)
 
     def close(self) -> None:
-        """Give up what is not acknowledged, and close the connections."""
+        """Give up the records that are not acknowledged, and close the connections."""
         self._links.close()
 
     @property
     def is_usable(self) -> bool:
-        """Whether another task may go on with this producer."""
+        """Whether the next task may use this producer."""
         return self._failure is None and not self._producer.unresolved and self._links.is_usable
 
     # -- the loop -----------------------------------------------------------------------------------------------------
@@ -262,7 +265,7 @@ class TaskProducer:
             case ev.LimitUnknown(topic, reason):
                 self.written.notes.add(
                     f"with kafka.acks=0 a broker drops batches above max.message.bytes of topic {topic} without an "
-                    f"error, and that limit is not known: {reason}. Set kafka.batch.size below it, or kafka.acks=1"
+                    f"error, and that limit cannot be read: {reason}. Set kafka.batch.size below it, or kafka.acks=1"
                 )
             case ev.Warn(message):
                 log.warning("%s", message)
@@ -380,10 +383,10 @@ def _config(client: ClientOptions, options: ProducerOptions) -> ProducerConfig:
 
 
 class TaskClock:
-    """Monotonic seconds, without the time in which the task waited for its rows.
+    """A monotonic clock that stops while the task waits for its rows. Returns seconds.
 
-    During that time the task sends no batch and reads no response. If it counted, `request.timeout.ms` would end
-    connections whose responses have arrived, and `delivery.timeout.ms` would fail a task whose rows arrive slowly.
+    During such a wait the task sends no batch and reads no response. If the time counted, `request.timeout.ms` would
+    end connections whose responses have arrived, and `delivery.timeout.ms` would fail a task whose rows arrive slowly.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

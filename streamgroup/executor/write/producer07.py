@@ -1,8 +1,8 @@
-"""The producer of a task for Kafka 0.7: it runs the machine of `kafka/producer/kafka07_machine.py` over connections.
+"""The producer of a task for Kafka 0.7: runs the state machine of `kafka/producer/kafka07_machine.py`.
 
-**Kafka 0.7 acknowledges nothing.** A broker never answers a PRODUCE. The producer sends an OFFSETS after each one, and
-takes the answer as a sign that the broker has read the PRODUCE. With `verify` it reads the logs back and looks for its
-bytes: only that shows that the records are written.
+**Kafka 0.7 acknowledges nothing.** A broker never answers a PRODUCE. The producer sends an OFFSETS request after each
+PRODUCE. The response shows that the broker has read the PRODUCE. With `verify` the producer also reads the logs back
+and looks for the records: only that shows that they are written.
 
 Tasks do not read ZooKeeper: they get brokers and topics from the driver. A caller that can read ZooKeeper, such as the
 command line, passes `refresh`, and reports changes with `update`.
@@ -55,14 +55,14 @@ log = logging.getLogger(__name__)
 
 
 class Kafka07TaskProducer:
-    """Writes message sets to Kafka 0.7, for one task at a time. One thread uses it.
+    """Writes message sets to Kafka 0.7. One thread and one task at a time use it.
 
         with Kafka07TaskProducer(snapshot, Kafka07Config(verify=True), options) as producer:
             producer.write(TopicPartition("events", 10002), columns)
             producer.flush()
 
-    A producer stays usable between tasks, and keeps its connections. After an error it has given up all pending
-    records: write them again, which may repeat some. `close` it at the end.
+    Later tasks may use the same producer with its connections. If a message set fails, the producer gives up all
+    pending records: write them again, which may write some of them twice. `close` it at the end.
     """
 
     def __init__(
@@ -75,7 +75,10 @@ class Kafka07TaskProducer:
         chance: Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`snapshot` has the registered brokers and the topics. `refresh` reads them again if a broker is away."""
+        """Create a producer for the brokers and topics of `snapshot`.
+
+        `refresh()` returns a new snapshot; it is called if a broker cannot be reached.
+        """
         self._config = config
         self._refresh = refresh
         self._clock = TaskClock(clock)
@@ -92,13 +95,13 @@ class Kafka07TaskProducer:
         """The records that were delivered, as far as Kafka 0.7 shows, and the bytes of their message sets."""
 
     def begin(self) -> None:
-        """Begin a task, and drop connections that have ended since the last one."""
+        """Begin a task, and remove connections that were closed since the last task."""
         self.written = WriteTotals()
         self._serve(0)
 
     @property
     def is_usable(self) -> bool:
-        """Whether another task may go on with this producer."""
+        """Whether the next task may use this producer."""
         return self._machine.idle and not self._errors
 
     @property
@@ -107,22 +110,26 @@ class Kafka07TaskProducer:
         return self._machine.buffered
 
     def topic(self, topic: str) -> TopicInfo:
-        """Return the broker-partitions to choose from: see `topic07`. Raises ProduceError, UnknownTopicError."""
+        """Return the broker-partitions that records of `topic` may go to (see `topic07`).
+
+        Raises ProduceError, UnknownTopicError.
+        """
         return topic07(self._machine.snapshot, topic)
 
     def require(self, partition: TopicPartition) -> None:
-        """Raise UnknownTopicError for a broker-partition that cannot be written to: see `require_partition`."""
+        """Raise UnknownTopicError if `partition` cannot be written to (see `require_partition`)."""
         require_partition(self._machine.snapshot, partition)
 
     def update(self, snapshot: ClusterSnapshot) -> None:
         self._step(SnapshotRead07(snapshot))
 
     def write(self, partition: TopicPartition, columns: RecordColumns, *, movable: bool = True) -> None:
-        """Write the values of `columns` to `partition`, in their order, compressed as the config says.
+        """Write the values of `columns` to `partition`, in their order, with the compression of the config.
 
-        `movable` is False where the column `partition` has named the partition. If it is True, sets of records without
-        a key may go to another broker-partition of the topic. Raises EncodeError for null values and headers, which
-        messages of 0.7 cannot have, RecordTooLargeError, and as `append`. Their messages name the partition.
+        If `movable` is True, sets of records without a key may be written to another broker-partition of the topic. It
+        is False if the column `partition` selects the partition. Raises EncodeError for null values and for headers,
+        which messages of 0.7 cannot have, RecordTooLargeError, and the errors of `append`. Error messages contain the
+        partition.
         """
         codec = self._config.codec
         level = None if codec == "none" else self._config.compression_level
@@ -139,7 +146,7 @@ class Kafka07TaskProducer:
             self.append([each])
 
     def append(self, sets: Iterable[MessageSet]) -> None:
-        """Send message sets, those of one partition in this order. Wait while `buffer_memory` is full.
+        """Send message sets. Sets of one partition are sent in this order. Waits while `buffer_memory` is full.
 
         Raises UnknownTopicError for a broker-partition that does not exist, and the error of any set that failed.
         """
@@ -161,7 +168,8 @@ class Kafka07TaskProducer:
     def flush(self) -> None:
         """Wait until every message set is delivered. Raises the error of any set that failed.
 
-        With `verify` it waits until the brokers have flushed, which takes seconds: see `Kafka07Config.verify_wait_ms`.
+        With `verify` this also waits until the brokers have flushed, which takes seconds (see
+        `Kafka07Config.verify_wait_ms`).
         """
         self._clock.resume()
         while not self._machine.idle:
@@ -169,7 +177,7 @@ class Kafka07TaskProducer:
             self._raise_error()
 
     def close(self) -> None:
-        """Close all connections, and give up what is not delivered."""
+        """Close all connections, and give up the records that are not delivered."""
         self._poller.close(reset=not self._machine.idle)
 
     def __enter__(self) -> Self:
@@ -256,7 +264,7 @@ class Kafka07TaskProducer:
         try:
             snapshot = self._refresh()
         except StreamGroupError as error:
-            log.debug("using the known brokers: %s", error)
+            log.debug("cannot refresh the brokers, using the known ones: %s", error)
             return
         self.update(snapshot)
 

@@ -1,4 +1,4 @@
-"""Writes the rows of a Spark task: it divides Arrow batches into payloads of the producer, one for each partition."""
+"""Writes the rows of a Spark task to Kafka: divides Arrow batches into records for each partition."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from streamgroup.options.types import SinkOptions
 def write(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WriteTotals:
     """Write all rows of `batches`, wait until they are acknowledged, and return the totals by partition.
 
-    Reads the iterator to its end unless it raises an error: ProduceError for records that a broker refuses, EncodeError
-    for a row that cannot be written, TransportError if no broker answers.
+    Reads all of `batches` unless an error is raised: ProduceError if a broker refuses records, EncodeError for a row
+    that cannot be written, TransportError if no broker answers.
     """
     with PRODUCERS.lend((options.client, options.producer)) as producer:
         writer = SinkWriter(producer, options)
@@ -37,7 +37,7 @@ def write(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WriteTotal
 
 
 class SinkWriter:
-    """Writes the rows of one task by a producer."""
+    """Writes the rows of one task with a `TaskProducer`."""
 
     def __init__(
         self,
@@ -62,7 +62,10 @@ class SinkWriter:
         )
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Hand the rows of `batch` to the producer, those of a partition in their order. Waits for room."""
+        """Pass the rows of `batch` to the producer, in their order within each partition.
+
+        Waits while `buffer.memory` is full.
+        """
         columns, records = self._rows.read(batch)
         if len(columns):
             self._producer.append(list(self._payloads(columns, records)))
@@ -125,14 +128,14 @@ def _cut(span: RowSpan, ends: Longs, batch_size: int) -> Iterator[tuple[int, int
 
 
 class BatchMemory:
-    """Counts the bytes of the batches that are still in memory. Not for several threads."""
+    """Counts the bytes of Spark's batches that are still in memory. One thread uses it."""
 
     def __init__(self) -> None:
         self.bytes = 0
         """The bytes of the batches of which at least one record is not acknowledged."""
 
     def hold(self, records: RecordColumns) -> None:
-        """Count `records` until the last slice of them is gone."""
+        """Count `records` until their last slice is garbage-collected."""
         size = sum(array.nbytes for array in (records.key, records.value, records.headers) if array is not None)
         self.bytes += size
         weakref.finalize(records, self._release, size).atexit = False
@@ -142,7 +145,7 @@ class BatchMemory:
 
 
 class RowReader:
-    """Reads the rows of one task, and counts them for the errors that name a row."""
+    """Converts the Arrow batches of one task to columns, and counts the rows, for errors that contain a row number."""
 
     def __init__(self, options: SinkOptions, clock: Callable[[], float] = time.time) -> None:
         self._options = options
@@ -150,7 +153,7 @@ class RowReader:
         self._rows = 0
 
     def read(self, batch: pa.RecordBatch) -> tuple[SinkColumns, RecordColumns]:
-        """Return the columns of the next batch, and its records without a copy. Raises as `read_columns` does."""
+        """Return the columns of the next batch, and its records (without a copy). Raises as `read_columns` does."""
         columns = read_columns(
             batch,
             topic=self._options.topic,

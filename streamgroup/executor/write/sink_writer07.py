@@ -36,9 +36,9 @@ PRODUCERS07 = ProducerPool(_open)
 
 
 def write07(batches: Iterable[pa.RecordBatch], options: SinkOptions, target: Kafka07Target) -> WriteTotals:
-    """Write all rows of `batches` to the Kafka 0.7 of the plan, and return the totals by partition.
+    """Write all rows of `batches` to the Kafka 0.7 cluster `target`, and return the totals by partition.
 
-    Kafka 0.7 acknowledges nothing: `producer07.py` explains what delivery means there. Raises as `sink_writer.write`.
+    Kafka 0.7 acknowledges nothing: see `producer07.py` for what a delivered record is. Raises as `sink_writer.write`.
     """
     with PRODUCERS07.lend((options.client, target.config)) as producer:
         producer.update(target.snapshot)
@@ -50,7 +50,7 @@ def write07(batches: Iterable[pa.RecordBatch], options: SinkOptions, target: Kaf
 
 
 class SinkWriter07:
-    """Writes the rows of one task by a producer of Kafka 0.7."""
+    """Writes the rows of one task with a `Kafka07TaskProducer`."""
 
     def __init__(self, producer: Kafka07TaskProducer, options: SinkOptions) -> None:
         self._producer = producer
@@ -64,9 +64,9 @@ class SinkWriter07:
         )
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Send the rows of `batch`, those of a partition in their order. Waits for room.
+        """Pass the rows of `batch` to the producer, in their order within each partition.
 
-        Raises UnknownTopicError for a partition that cannot be written to.
+        Waits while the producer's buffer is full. Raises UnknownTopicError for a partition that cannot be written to.
         """
         columns, records = self._rows.read(batch)
         for partition, part, movable in self._parts(columns, records):

@@ -12,7 +12,7 @@ from streamgroup.text import counted
 
 @dataclass(slots=True)
 class PartitionWritten:
-    """The records, bytes and offsets that a task has written to one partition."""
+    """How many records and bytes a task has written to one partition, and their offsets."""
 
     records: int = 0
     bytes: int = 0
@@ -35,7 +35,7 @@ class PartitionWritten:
 
 @dataclass(slots=True)
 class WriteTotals:
-    """The records, bytes and offsets that a task has written, by partition."""
+    """How many records and bytes a task has written to each partition, and their offsets."""
 
     partitions: dict[TopicPartition, PartitionWritten] = field(default_factory=dict)
     notes: set[str] = field(default_factory=set)
@@ -63,7 +63,7 @@ class WriteTotals:
         log_append_time_ms: int = -1,
         producer: ProducerIdentity = NO_IDENTITY,
     ) -> None:
-        """Note a batch that a broker has acknowledged."""
+        """Add a batch that a broker has acknowledged."""
         last_offset = base_offset + records - 1 if base_offset >= 0 else -1
         self._merge(partition, PartitionWritten(records, size, base_offset, last_offset, log_append_time_ms))
         if producer != NO_IDENTITY:
@@ -79,7 +79,7 @@ class WriteTotals:
         self.partitions.setdefault(partition, PartitionWritten()).merge(part)
 
     def details(self) -> Iterator[str]:
-        """Yield a sentence for the log on each partition, then one on the producers."""
+        """Yield one line for the log for each partition, then one with the producer ids."""
         for partition, part in sorted(self.partitions.items(), key=lambda item: item[0]):
             text = f"{partition}: {counted(part.records, 'record')} ({part.bytes} bytes)"
             if part.first_offset >= 0:

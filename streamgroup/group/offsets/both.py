@@ -1,9 +1,9 @@
-"""Offset stores of a group that is registered in ZooKeeper and has offsets in Kafka, or in both (R35).
+"""Offset stores of a group that is registered in ZooKeeper and stores offsets in Kafka, or in both (R35).
 
 `RegisteredKafkaStore` is for `kafka.offsets.storage=kafka` (0.8.2 and later), `DualOffsetStore` for
-`dual.commit.enabled`. Brokers do not check the generation of such a group. The only fence precedes the commit: it is
-sent to Kafka once ZooKeeper has shown that its member is still registered. A member that is suspended in between and
-commits later is not detected. `store_at` chooses the store by the options.
+`dual.commit.enabled`. Brokers do not check the generation of such a group. The only fence is a check before the commit:
+the store sends a commit to Kafka only after ZooKeeper has shown that the member is still registered. If a member is
+suspended in between and commits later, the commit is not fenced. `store_at` chooses the store by the options.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ FIRST_TOKEN = 1 << 56
 
 @dataclass(frozen=True, slots=True)
 class AskKafka:
-    """An action: send this request to the brokers, without a member id. The answer is an event for the store."""
+    """Action: send this request to the brokers, without a member id. The response is an event for the store."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class WithdrawFromKafka:
-    """An action: drop the requests that have not been sent to brokers yet. They get no answer."""
+    """Action: drop the requests that have not been sent to brokers yet. They get no response."""
 
 
 class RegisteredKafkaStore(OffsetStore):
-    """The store of a group in ZooKeeper with offsets in Kafka only."""
+    """The offset store of a group that is registered in ZooKeeper and stores offsets only in Kafka."""
 
     is_the_groups = True
 
@@ -72,7 +72,7 @@ class RegisteredKafkaStore(OffsetStore):
         return Outcome((zk.Transact(token, (Check(self._paths.consumer(request.member_id)),)),))
 
     def follow(self, action: object) -> Outcome:
-        """Withdraw commits once the member gives partitions up or is assigned others: Kafka would not fence them."""
+        """Withdraw commits when the member gives up partitions or gets an assignment: Kafka would not fence them."""
         if not isinstance(action, ev.Joining | ev.Assigned | ev.Lost | ev.Left):
             return NOTHING
         return self._withdraw()
@@ -111,7 +111,7 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 class DualOffsetStore(OffsetStore):
-    """The store of a group with offsets in ZooKeeper and in Kafka."""
+    """The offset store of a group that is registered in ZooKeeper and stores offsets in ZooKeeper and in Kafka."""
 
     is_the_groups = True
 
@@ -137,7 +137,7 @@ class DualOffsetStore(OffsetStore):
         return self._passed_on(self._zookeeper.commit(request, now))
 
     def follow(self, action: object) -> Outcome:
-        """Withdraw requests to Kafka once the member gives partitions up or is assigned others."""
+        """Withdraw requests to Kafka when the member gives up partitions or gets an assignment."""
         outcome = self._passed_on(self._zookeeper.follow(action))
         if not isinstance(action, ev.Joining | ev.Assigned | ev.Lost | ev.Left):
             return outcome
@@ -165,7 +165,7 @@ class DualOffsetStore(OffsetStore):
         return self._passed_on(self._zookeeper.hear(event, now))
 
     def _passed_on(self, outcome: Outcome) -> Outcome:
-        """Send requests to the brokers that have succeeded in ZooKeeper."""
+        """Send to the brokers the requests that have succeeded in ZooKeeper."""
         actions, answers = list(outcome.actions), []
         for answer in outcome.answers:
             request = self._asked.pop(answer.token, None)
@@ -199,7 +199,7 @@ def larger(one: Offsets, other: Offsets) -> dict[TopicPartition, CommittedOffset
 
 
 def store_at(location: OffsetLocation, paths: GroupPaths | None = None) -> OffsetStore:
-    """Return the store of the offsets at `location`. `paths`: the nodes of a group that is registered in ZooKeeper."""
+    """Return the offset store for `location`. `paths`: the nodes of a group that is registered in ZooKeeper."""
     if not location.group:
         return MemoryOffsetStore()
     if paths is None:

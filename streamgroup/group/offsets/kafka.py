@@ -1,7 +1,7 @@
-"""Offsets that brokers store: OffsetFetch and OffsetCommit, in the version of each connection.
+"""Fetches and commits offsets that brokers store: OffsetFetch and OffsetCommit, in the version of each connection.
 
-From version 1 the group coordinator answers, from the topic `__consumer_offsets`. In version 0 any broker reads and
-writes ZooKeeper (0.8 to 3.x). The store uses version 0 if there is no group coordinator (`NoCoordinator`).
+From version 1 the group coordinator stores them in the topic `__consumer_offsets`. In version 0 any broker reads and
+writes them in ZooKeeper (0.8 to 3.x). The store uses version 0 if there is no group coordinator (`NoCoordinator`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def commit_verdict(code: int) -> PartitionVerdict:
 
 
 def commit_verdicts(response: OffsetCommitResponse) -> dict[TopicPartition, PartitionVerdict]:
-    """Return the verdict on each partition in an answer to OffsetCommit."""
+    """Return the verdict on each partition in an OffsetCommit response."""
     return {
         TopicPartition(topic.name, p.partition_index): commit_verdict(p.error_code)
         for topic in response.topics
@@ -99,7 +99,10 @@ def _row(partition: int, offset: CommittedOffset, version: int) -> OffsetCommitR
 
 
 class KafkaOffsetStore(OffsetStore):
-    """The store of a Kafka group. Requests use the coordinator's lane and the token of the member's request."""
+    """The offset store of a Kafka group.
+
+    Its requests use the lane of the group coordinator and the token of the member's request.
+    """
 
     is_the_groups = True
 
@@ -190,12 +193,12 @@ def all_topics(version: int) -> MetadataRequest:
 
 
 class UnknownTopicCheck:
-    """The topics that the broker of one connection knows. `reset` it with the connection.
+    """Tracks which topics the broker of one connection knows. Call `reset` when the connection is lost.
 
-    Brokers of 0.8.2 and later answer UNKNOWN_TOPIC_OR_PARTITION in OffsetFetch v0 for a partition without a commit in
-    ZooKeeper. A broker that has just started also answers so for every topic that it does not know yet. If that counted
-    as "no commit", a query would start at `startingOffsets` in a group that has commits (R7). The store therefore
-    requests the broker's topics on the same connection, then the offsets again.
+    Brokers of 0.8.2 and later return UNKNOWN_TOPIC_OR_PARTITION in OffsetFetch v0 for a partition without a commit in
+    ZooKeeper. A broker that has just started returns the same for every topic that it does not know yet. If that
+    counted as "no commit", a query would start at `startingOffsets` in a group that has commits (R7). The store
+    therefore requests the broker's topics on the same connection, then the offsets again.
     """
 
     __slots__ = ("_topics",)
@@ -211,7 +214,7 @@ class UnknownTopicCheck:
         self._topics = None
 
     def knows(self, topics: Collection[str]) -> bool:
-        """Return whether the broker knows all of `topics`, so that "unknown" in a later answer means "no commit"."""
+        """Return whether the broker knows all of `topics`, so that "unknown" in a later response means "no commit"."""
         return not topics or (self._topics is not None and self._topics.issuperset(topics))
 
     def learn(self, response: MetadataResponse) -> None:

@@ -1,4 +1,4 @@
-"""Fetch and commit the offsets of a group: requests and answers as values, and the interface of every store.
+"""The interface of all offset stores, which fetch and commit a group's offsets, with requests and results as values.
 
 The member sends its requests to an `OffsetStore`, which translates them:
 
@@ -9,7 +9,7 @@ The member sends its requests to an `OffsetStore`, which translates them:
 | `DualOffsetStore` | a check or a commit in ZooKeeper, then a request to Kafka |
 | `MemoryOffsetStore` | nothing: it answers immediately |
 
-Stores are pure. A store returns the actions that the driver must carry out, and gets their results by `hear`.
+Stores are pure. A store returns the actions that the driver must carry out. The driver passes the results to `hear`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FetchOffsets:
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
-    """Commit `offsets`, each with its leader epoch and metadata (R20), as this member of this generation of `group`.
+    """Commit `offsets`, each with its leader epoch and metadata (R20), for this member id and generation of `group`.
 
     A query that is not a member has no member id, and generation -1.
     """
@@ -95,7 +95,7 @@ TIMED_OUT = PartitionVerdict(Verdict.RETRIABLE, ErrorCode.REQUEST_TIMED_OUT)
 
 @dataclass(frozen=True, slots=True)
 class OffsetsFetched:
-    """The answer to the `FetchOffsets` with this token: the committed offsets, or why there are none."""
+    """The result of the `FetchOffsets` with this token: the committed offsets, or why there are none."""
 
     token: int
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class OffsetsFetched:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsCommitted:
-    """The answer to the `CommitOffsets` with this token. A partition without a verdict counts as timed out."""
+    """The result of the `CommitOffsets` with this token. A partition without a verdict counts as timed out."""
 
     token: int
     verdicts: Mapping[TopicPartition, PartitionVerdict]
@@ -112,7 +112,7 @@ class OffsetsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """The store did not answer the request with this token. A commit may have taken effect or not."""
+    """The store did not respond to the request with this token. A commit may have taken effect or not."""
 
     token: int
     reason: str
@@ -124,7 +124,7 @@ Answer = OffsetsFetched | OffsetsCommitted | NoAnswer
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The actions that the driver is to carry out, in order, and the answers for the member."""
+    """What a store returns: actions that the driver must carry out, in order, and results for the member."""
 
     actions: tuple[Any, ...] = ()
     answers: tuple[Answer, ...] = ()
@@ -134,10 +134,10 @@ NOTHING = Outcome()
 
 
 class OffsetStore(Protocol):
-    """A store of a group's offsets. `now` is monotonic seconds. One thread uses it.
+    """Fetches and commits a group's offsets. `now` is from `time.monotonic()`. Only one thread uses a store.
 
-    Every request gets one answer within `timeout_ms`, which may be `NoAnswer`. After a `Joining`, `Assigned`, `Lost` or
-    `Left` answers to earlier requests may be missing: the member no longer waits for them.
+    Every request gets one result within `timeout_ms`, which may be `NoAnswer`. After a `Joining`, `Assigned`, `Lost` or
+    `Left`, results of earlier requests may be missing: the member no longer waits for them.
     """
 
     @property
@@ -150,29 +150,32 @@ class OffsetStore(Protocol):
         return None
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
-        """Start to fetch. Return actions, or the answer if it is known."""
+        """Start to fetch. Return actions, or the result if it is already known."""
 
     def commit(self, request: CommitOffsets, now: float) -> Outcome:
         """Start to commit. A pending commit sends no further writes."""
 
     def follow(self, action: object) -> Outcome:
-        """Handle an action of the membership machine before the driver carries it out.
+        """Process an action of the membership state machine before the driver carries it out.
 
-        A pending commit sends no further writes once its member gives partitions up or is assigned others.
+        A pending commit sends no further writes when its member gives up partitions or gets an assignment.
         """
         return NOTHING
 
     def takes(self, event: object) -> bool:
-        """Return whether `event` answers a request of this store, so that the membership machine does not get it."""
+        """Return whether `event` is the result of a request of this store.
+
+        If so, the membership machine does not get it.
+        """
         return False
 
     def hear(self, event: object, now: float) -> Outcome:
-        """Handle an event of the driver."""
+        """Process an event of the driver."""
         return NOTHING
 
 
 class MemoryOffsetStore(OffsetStore):
-    """Answers every request immediately. Used under the coordinator's lock."""
+    """Stores the offsets of a query without a group in memory. The caller holds the coordinator's lock."""
 
     is_the_groups = False
 

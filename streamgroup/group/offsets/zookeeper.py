@@ -69,7 +69,7 @@ UNNAMEABLE = PartitionVerdict(Verdict.STALE_METADATA, ErrorCode.UNKNOWN_TOPIC_OR
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of a partition's nodes: the version of the offset node, None if absent; whether it has metadata."""
+    """The known state of a partition's nodes: version of the offset node (None if absent), whether it has metadata."""
 
     version: int | None
     metadata: bool
@@ -115,7 +115,7 @@ class _Commit(_Job):
 
 
 class ZooKeeperOffsetStore(OffsetStore):
-    """The store of a group in ZooKeeper. It uses the session of the membership machine."""
+    """The offset store of a group in ZooKeeper. It uses the session of the membership state machine."""
 
     is_the_groups = True
 
@@ -148,7 +148,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         return self._outcome()
 
     def follow(self, action: object) -> Outcome:
-        """Interrupt commits once the member gives partitions up or is assigned others."""
+        """Interrupt commits when the member gives up partitions or gets an assignment."""
         match action:
             case ev.Joining() | ev.Assigned() | ev.Lost():
                 self._interrupt()
@@ -160,7 +160,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         return is_of_zookeeper(event, FIRST_TOKEN)
 
     def hear(self, event: object, now: float) -> Outcome:
-        """Continue the request that `event` answers, and give up overdue ones."""
+        """Continue the request for which `event` is the response, and give up overdue ones."""
         match event:
             case zk.Expired():
                 self._known.clear()
@@ -171,7 +171,7 @@ class ZooKeeperOffsetStore(OffsetStore):
                 if asked is not None:
                     self._answered(asked, event)
         for job in [job for job in self._jobs if job.due <= now]:
-            self._fail(job, "no answer of ZooKeeper in time")
+            self._fail(job, "no response from ZooKeeper within the timeout")
         return self._outcome()
 
     def _outcome(self) -> Outcome:
@@ -227,7 +227,7 @@ class ZooKeeperOffsetStore(OffsetStore):
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def _go_on(self, job: _Commit) -> None:
-        """Send the next transaction, after a read if needed. Answer once all partitions are written."""
+        """Send the next transaction, after a read if needed. Report the result once all partitions are written."""
         if not job.left:
             self._answer(job)
             return
@@ -367,8 +367,9 @@ class ZooKeeperOffsetStore(OffsetStore):
 _NEITHER = "could not read or write its offsets"
 
 _GARBAGE = (
-    "group {group}: {error}. The query stops, so that no records are skipped. Stop the group, then write the right "
-    "offset there, or delete the node: startingOffsets then apply, or the earliest offset if other partitions have "
+    "group {group}: {error}. The query stops, so that it skips no records. Stop the group, then write the right "
+    "offset into that node, or delete the node: startingOffsets then apply, or the earliest offset if other "
+    "partitions have "
     "offsets"
 )
 

@@ -73,7 +73,7 @@ class Transacted:
 
 @dataclass(frozen=True, slots=True)
 class RequestRefused:
-    """ZooKeeper refused the operation on `path`, so no operation was carried out."""
+    """ZooKeeper refused the operation on `path`, so none of the operations was carried out."""
 
     token: int
     path: str

@@ -49,7 +49,8 @@ from streamgroup.znodes import Delete, Operation, Refusal, Subtree
 Action = ev.Action | zk.RegistryAction
 
 PARTIAL_AFTER_S = 1.0
-"""After this time a member continues without the partitions that others have not released. Usually they release them
+"""After this time a member continues without the partitions that other members have not released. Usually they release
+them
 immediately, and one assignment is better than two. Founders of a group so get the same generation (R7)."""
 
 _NOTHING: frozenset[TopicPartition] = frozenset()
@@ -57,11 +58,11 @@ _PUT_OUT = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode
 
 
 class Reconcile:
-    """The end of a step, when the member compares the group as read with the group as it should be."""
+    """Cue at the end of a step, when the member compares the group as read with the group as it should be."""
 
 
 class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
-    """The membership of one member in a group in ZooKeeper (`/consumers/<group>`).
+    """The state machine of one member of a group in ZooKeeper (`/consumers/<group>`).
 
     `config.session_timeout_ms` is the timeout that the member requests from ZooKeeper; strategies are not used.
     """
@@ -86,9 +87,9 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._withheld = 0
         """How many partitions other consumers still owned at the last assignment that this member should own."""
         self._assigned = False
-        """Whether `Assigned` was sent for the partitions held, and no `Lost` since."""
+        """Whether `Assigned` was sent for the owned partitions, and no `Lost` since."""
         self._waited = False
-        """Whether the member has waited `PARTIAL_AFTER_S` for others to release partitions."""
+        """Whether the member has waited `PARTIAL_AFTER_S` for other members to release partitions."""
         self._forced_backoff = ForcedRebalanceBackoff()
 
     @property
@@ -108,7 +109,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
 
     @property
     def can_plan(self) -> bool:
-        """Whether a batch of the partitions held may be planned."""
+        """Whether a batch of the owned partitions may be planned."""
         session = self._session
         return self._state is State.STABLE and not self.rebalance_wanted and session.connected and session.proven
 
@@ -358,7 +359,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         if node is not None:
             self._note(WARNING, f"another session is registered as {self._me.consumer_id}: rejoining under a new id")
         if self._me.topics is not None or node is not None:
-            self._gone("its registration is no longer there")
+            self._gone("its registration was deleted")
         return False
 
     # -- answers to transactions --------------------------------------------------------------------------------------
@@ -404,7 +405,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         if event.is_final:
             self._fail(ConfigError(zk.forbidden(self._config.group_id, f"could not {doing}", event)))
         elif event.refusal is Refusal.NO_NODE and path == self._me.path:
-            self._gone("its registration is no longer there")
+            self._gone("its registration was deleted")
         else:
             self._look_later(f"could not {doing}: {path}: {event.refusal.value}")
 
@@ -532,7 +533,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         missing, unreleased = self._seen.unclaimed(view.foreign)
         if missing:
             self._forced_backoff.add()
-            self._note(INFO, f"{missing[0]} has not claimed its partitions: registering again so all rebalance (R33)")
+            self._note(INFO, f"{missing[0]} has not claimed its partitions: registering again so all rebalance")
             self._transact(RegistryPurpose.RENEW, self._me.renew(self._topics, self._identity))
         elif unreleased:
             self._set_forced_rebalance()

@@ -1,9 +1,9 @@
-"""The nodes of a group in ZooKeeper: paths, registrations, owners, offsets, and our metadata of commits (R32).
+"""The ZooKeeper nodes of a group: paths, registrations, owners, offsets, and our metadata of commits (R32).
 
     /consumers/<group>/offsets/<topic>/<name>      194
     /consumers/<group>/streamgroup/<topic>/<name>  {"streamgroup":1,"offset":194,"version":7,"commit":{"lineage":...}}
 
-Every consumer of Kafka 0.7 and 0.8 has the first node of a commit; the second one is ours. Both are written in one
+Every consumer of Kafka 0.7 and 0.8 writes the first node of a commit; the second one is ours. Both are written in one
 transaction. The metadata is valid only while the offset node has that version and that offset: if another consumer or
 an operator writes the offset, R5 must not use the metadata.
 """
@@ -169,7 +169,7 @@ def registration(dialect: Dialect, topics: Iterable[str], timestamp_ms: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """The consumer id of one session, in the form of the real client, and its time (ms since 1970)."""
+    """The consumer id of one session, formatted as by Kafka's consumer, and its creation time (ms since 1970)."""
 
     consumer_id: str
     timestamp_ms: int
@@ -271,7 +271,7 @@ def committed_in(
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return the commits of the group in `nodes`. Nodes whose name is not a partition are ignored.
 
-    Only partitions for which `wanted` is true are read. Raises DecodeError, which names the node, for an invalid
+    Only partitions for which `wanted` returns True are read. Raises DecodeError, which names the node, for an invalid
     offset: if it counted as absent, records would be skipped.
     """
     found: dict[TopicPartition, CommittedOffset] = {}

@@ -1,6 +1,6 @@
-"""What a member of a group in ZooKeeper knows: its session, its registration, and the group as last read.
+"""State of a member of a group in ZooKeeper: its session, its registration, and the group as last read.
 
-These are values and operations: no node is read or written here.
+These are values and operations: this module reads and writes no node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OTHER_TOPICS = ("",)
 
 
 class Registration:
-    """The registration of a member, as far as the member knows it.
+    """What the member has registered in ZooKeeper, and the operations that register, renew and claim.
 
     `new_incarnation` returns a consumer id. It is called once a session, and again if the id is taken.
     """
@@ -83,7 +83,7 @@ class Registration:
         self.topics = self.identity = None
 
     def accept(self) -> None:
-        """Note that the pending transaction has taken effect."""
+        """Record that the pending transaction has taken effect."""
         self.topics, self.identity = self._sent
 
     def recognize(self, node: ZNode, topics: tuple[str, ...]) -> None:
@@ -148,9 +148,10 @@ def in_transactions(operations: list[Delete]) -> Iterable[list[Operation]]:
 
 
 class SessionLease:
-    """Whether the session is connected, its timeout, and when the member's lease was renewed (R9).
+    """Tracks whether the session is connected, its timeout, and when the member's lease was renewed (R9).
 
-    `asked_ms` is the session timeout that the member requests. Times are monotonic seconds.
+    The lease is the time in which the member may plan. `asked_ms` is the session timeout that the member requests.
+    Times are `time.monotonic()` values.
     """
 
     __slots__ = ("_asked_ms", "_renewed_at", "connected", "proven", "timeout_ms")
@@ -165,7 +166,7 @@ class SessionLease:
         self._renewed_at: float | None = None
 
     def began(self, timeout_ms: int) -> None:
-        """Note a new session with this timeout."""
+        """Record a new session with this timeout."""
         self.connected, self.timeout_ms = True, min(self._asked_ms, timeout_ms)
 
     def suspended(self) -> None:
@@ -199,7 +200,7 @@ _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 class Seen:
-    """The consumers and owners that were read, and whether they may have changed since.
+    """The consumers and owners as last read from ZooKeeper, and whether they may have changed since.
 
     `wanted` are the partitions that this member should own, `mine` those that it owns.
     """
@@ -225,11 +226,11 @@ class Seen:
         self.unconfirmed = self.view_stale = self.owners_stale = False
 
     def look_began(self) -> None:
-        """Note that a read of the group was sent: watches that fire from now on make it stale again."""
+        """Record that a read of the group was sent: watches that fire from now on make it outdated again."""
         self.view_stale = self.owners_stale = self.unconfirmed = False
 
     def confirm_began(self) -> None:
-        """Note that a read of the owners was sent."""
+        """Record that a read of the owners was sent."""
         self.owners_stale = self.unconfirmed = False
 
     def see(self, view: View) -> None:
@@ -304,7 +305,7 @@ class Seen:
             return None
         more = f" and {counted(len(keepers) - 1, 'other')}" if len(keepers) > 1 else ""
         text = f"still owned by {keepers[0]}{more}: {counted(len(missing), 'partition')} of this member"
-        return f"{text}: claimed as soon as they are released"
+        return f"{text}: claimed once they are released"
 
     def lingering(self, view: View, missing: frozenset[TopicPartition], paths: GroupPaths) -> Iterator[str]:
         """Yield, in words, each missing partition that an unregistered consumer still owns."""
@@ -333,7 +334,7 @@ are forgotten, and those that still apply are logged once more."""
 
 
 class LoggedTexts:
-    """Remembers texts, so that none is logged twice."""
+    """Remembers which texts were logged, so that none is logged twice."""
 
     __slots__ = ("_texts",)
 
@@ -392,7 +393,7 @@ rebalances have no effect makes them less often."""
 
 
 class ForcedRebalanceBackoff:
-    """The waits between forced rebalances, which double until the group has other consumers (R33).
+    """The waits between forced rebalances. They double until the group has other consumers (R33).
 
     To force a rebalance the member deletes and creates its own id node in one transaction. All consumers of the group
     watch the id nodes, so they claim their partitions again.

@@ -1,7 +1,7 @@
 """A group and its cluster as read from ZooKeeper's nodes: consumers, partitions, owners, and their descriptions.
 
-Invalid nodes are left out and reported (`View.notes`): a consumer with an invalid registration reads nothing, and an
-invalid topic or broker counts as absent. They raise no error: one invalid node must not stop the group.
+Invalid nodes are skipped and reported (`View.notes`): a consumer with an invalid registration reads nothing, and an
+invalid topic or broker counts as absent. They raise no error, because one invalid node must not stop the group.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class OwnerNode:
-    """An owner node.
+    """The node that records which consumer thread owns a partition.
 
     `thread` is `<consumer>-<number>`, or `""` if its data is invalid. No other consumer can claim the partition then.
     """
@@ -64,7 +64,10 @@ class OwnerNode:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One read of a group's nodes. `partitions` has the topics that exist, numbered in the order of Kafka's client."""
+    """A group and its topics as one read of the nodes shows them.
+
+    `partitions` has the topics that exist, numbered in the order of Kafka's client.
+    """
 
     generation: int
     """The largest zxid of the nodes that decide the assignment, so members that read the same nodes agree."""
@@ -237,7 +240,7 @@ class _NodeReader:
 def share(
     partitions: Mapping[str, Sequence[int]], consumers: Mapping[str, Mapping[str, int]]
 ) -> dict[TopicPartition, str]:
-    """Return the thread `<consumer>-<number>` that should own each partition. Topics without a consumer are left out.
+    """Return the thread `<consumer>-<number>` that should own each partition. Topics without a consumer are absent.
 
     `partitions` are the partitions of each topic in the order of Kafka's client, `consumers` the number of streams of
     each consumer by topic.

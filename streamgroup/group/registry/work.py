@@ -1,7 +1,7 @@
-"""The next step of the thread that owns a member's ZooKeeper session.
+"""Decides the next step of the thread that owns a member's ZooKeeper session.
 
-`RegistryWork` is pure. It queues the member's actions, the questions of other threads and the events of the session.
-Its caller carries out one step at a time, and reports the result:
+`RegistryWork` is pure. It queues the member's actions, the requests of other threads and the events of the session. Its
+caller carries out one step at a time, and reports the result:
 
     for step in work.hear(heard, now, ...): ...               # events go first: no action may run in an ended session
     step = work.next_step(now, ...)                           # None: there is nothing to do
@@ -24,7 +24,7 @@ from streamgroup.group.registry import events as zk
 Q = TypeVar("Q")
 
 RETRY_BACKOFF_S = 0.1
-"""Seconds until a question is repeated after its connection has failed."""
+"""Seconds until a request is repeated after its connection has failed."""
 
 SessionEvent = zk.SessionBegan | zk.Suspended | zk.Resumed | zk.Expired | zk.Changed
 
@@ -40,7 +40,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion(Generic[Q]):
-    """A question of another thread, with its deadline."""
+    """A request of another thread, with its deadline."""
 
     question: Q
     until: float
@@ -51,24 +51,24 @@ class AskedQuestion(Generic[Q]):
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Pass an event to the run."""
+    """Step: pass an event to the query's `Run`."""
 
     event: zk.RegistryEvent
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Begin to connect, without waiting."""
+    """Step: begin to connect, without waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Fail the query: the session has ended for a reason that no retry helps."""
+    """Step: fail the query, because the session has ended for a reason that retrying does not resolve."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Wait until the session is connected, call `began`, and pass its event to the run.
+    """Step: wait until the session is connected, call `began`, and pass its event to the query's `Run`.
 
     If the session is lost first, do nothing: an event announces the next one.
     """
@@ -78,12 +78,12 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the session. The next join has a new one."""
+    """Step: close the session. The next join opens a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read nodes in the session."""
+    """Step: read nodes in the session."""
 
     request: zk.ReadSubtrees
     deadline: float
@@ -91,7 +91,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Send these transactions together: claims are one transaction for each partition."""
+    """Step: send these transactions together. Claims are one transaction for each partition."""
 
     transactions: tuple[zk.Transact, ...]
     deadline: float
@@ -99,7 +99,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class AnswerQuestion(Generic[Q]):
-    """Answer a question. If `connects_by` is set, connect first, until then."""
+    """Step: carry out a request of another thread. If `connects_by` is set, connect first, until that time."""
 
     asked: AskedQuestion[Q]
     connects_by: float | None
@@ -109,7 +109,10 @@ Step = Tell | Open | Refuse | Begin | Close | Read | Write | AnswerQuestion[Q]
 
 
 class RegistryWork(Generic[Q]):
-    """The queue of one member. Times are monotonic seconds. `Q` is the caller's type of a question."""
+    """The queue of actions, requests and session events of one member. Times are `time.monotonic()` values.
+
+    `Q` is the caller's type of a request.
+    """
 
     __slots__ = (
         "_again",
@@ -133,9 +136,9 @@ class RegistryWork(Generic[Q]):
         self._work: deque[zk.RegistryAction] = deque()
         self._questions: deque[AskedQuestion[Q]] = deque()
         self._is_questions_turn = False
-        """Whether an action was carried out since the last question."""
+        """Whether an action was carried out since the last request of another thread."""
         self._again: list[tuple[float, AskedQuestion[Q]]] = []
-        """Questions whose connection has failed, each with the time of the next attempt."""
+        """Requests whose connection has failed, each with the time of the next attempt."""
         self.life = 1
         self._is_wanted = False
         """Whether the member wants a session."""
@@ -152,7 +155,7 @@ class RegistryWork(Generic[Q]):
         self._questions.append(asked)
 
     def ask_again(self, asked: AskedQuestion[Q], now: float) -> bool:
-        """Repeat a question after a pause. Return False if its deadline is over by then."""
+        """Repeat a request after a pause. Return False if its deadline has passed by then."""
         at = now + RETRY_BACKOFF_S
         if at >= asked.until:
             return False
@@ -160,13 +163,13 @@ class RegistryWork(Generic[Q]):
         return True
 
     def began(self, session_id: int, granted_ms: int) -> zk.SessionBegan:
-        """Note that the session is connected, with the granted timeout. Return the event for the run."""
+        """Record that the session is connected, with the granted timeout. Return the event for the query's `Run`."""
         self._known = session_id
         self._request_timeout_s = min(self._session_timeout_ms, granted_ms) / 1000
         return zk.SessionBegan(session_id, granted_ms)
 
     def hear(self, heard: Heard, now: float, *, is_connected: bool, is_refused: bool) -> Sequence[Step[Q]]:
-        """Handle an event of the session. Return the steps to carry out now, in order.
+        """Process an event of the session. Return the steps to carry out now, in order.
 
         `is_refused`: the servers have refused the newest session, and retrying will not help.
         """
@@ -199,7 +202,7 @@ class RegistryWork(Generic[Q]):
 
     @property
     def wake_at(self) -> float | None:
-        """When the next question is repeated."""
+        """When the next request is repeated."""
         return min((at for at, _ in self._again), default=None)
 
     @property
@@ -209,8 +212,8 @@ class RegistryWork(Generic[Q]):
     def next_step(self, now: float, *, is_connected: bool) -> Step[Q] | None:
         """Return the next step; None if there is none.
 
-        Actions and questions take turns. In a group that changes constantly the member always has actions, which must
-        not block questions that the run waits for, such as the description of the group (R28).
+        Actions and requests of other threads take turns. In a group that changes constantly the member always has
+        actions, which must not block requests that the query waits for, such as the description of the group (R28).
         """
         self._questions += [asked for at, asked in self._again if at <= now]
         self._again = [(at, asked) for at, asked in self._again if at > now]
@@ -260,7 +263,7 @@ class RegistryWork(Generic[Q]):
         return is_long
 
     def stop(self) -> list[AskedQuestion[Q]]:
-        """Return the questions that will not be answered."""
+        """Return the requests that will not be carried out."""
         left = [*self._questions, *(asked for _, asked in self._again)]
         self._questions.clear()
         self._again.clear()

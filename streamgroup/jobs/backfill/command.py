@@ -312,7 +312,7 @@ Offsets = dict[str, dict[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: the ranges that one Spark job reads and writes. `number` counts from 0."""
+    """One step of a backfill: the ranges that one Spark job reads and writes. `number` counts from 0."""
 
     number: int
     ranges: tuple[OffsetRange, ...]
@@ -339,9 +339,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class BackfillPlan:
-    """The ranges of all partitions, and the purpose that they were planned for.
+    """The plan of a backfill: the ranges of all partitions, and what they were planned for.
 
-    `purpose` holds what must not change between two runs of one backfill, such as the topics and the sink.
+    `purpose` contains the settings that must not change between two starts of one backfill, such as the topics and the
+    sink.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -422,7 +423,7 @@ DEFAULT_OFFSETS_PER_STEP = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class BackfillConfig:
-    """A backfill's file. `source` holds the options of a batch read by `format("streamgroup")`."""
+    """The configuration of a backfill. `source` contains the options of a batch read by `format("streamgroup")`."""
 
     file: Path
     source: Mapping[str, str] = field(repr=False)  # may hold secrets
@@ -456,7 +457,7 @@ def effective(file: Path, member: str | None = None, environment: Mapping[str, s
 
 
 class _BackfillReader(JobFileReader):
-    """The file of a backfill while it is read."""
+    """Reads the job file of a backfill, and collects its problems."""
 
     def __init__(self, file: Path, member: str | None, environment: Mapping[str, str]) -> None:
         of_options = {SOURCE: (SOURCE_OPTIONS, Scope.BATCH)}

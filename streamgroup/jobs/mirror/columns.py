@@ -10,7 +10,7 @@ from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """Whether the records of a cluster can hold keys, headers and timestamps."""
+    """Which of keys, headers and timestamps the records of a cluster can have."""
 
     keys: bool = True
     timestamps: bool = True

@@ -141,7 +141,7 @@ class Placements:
 
 @dataclass(frozen=True, slots=True)
 class MirrorConfig:
-    """A mirror's file. `source` and `destination` hold the options of the read and of the write."""
+    """The configuration of a mirror. `source` and `destination` contain the options of the read and of the write."""
 
     file: Path
     member: str | None
@@ -182,7 +182,7 @@ def _allowed(options: Iterable[Option], refused: Collection[str]) -> tuple[Optio
 
 
 class _MirrorReader(JobFileReader):
-    """The file of a mirror while it is read."""
+    """Reads the job file of a mirror, and collects its problems."""
 
     def __init__(self, file: Path, member: str | None, environment: Mapping[str, str]) -> None:
         of_options = {

@@ -34,7 +34,7 @@ class Placement(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """The plan of one topic. `placement` is never AUTO."""
+    """Into which destination partitions the records of one topic go. `placement` is never AUTO."""
 
     source: str
     destination: str
@@ -49,7 +49,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class MirrorPlan:
-    """The plans of all topics by the name at the source."""
+    """The plans of all mirrored topics, by the topic name at the source."""
 
     topics: Mapping[str, TopicPlan] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ def _topic_of(name: str, entry: Mapping[str, Any]) -> TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A topic as one cluster has it."""
+    """A topic's name and partitions in one of the two clusters."""
 
     name: str
     partitions: Sequence[int]

@@ -25,7 +25,7 @@ _MODULUS = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a record, with its partition as its cluster names it."""
+    """The position of a record in its cluster; `partition` is the name that the cluster's tools show."""
 
     partition: str
     offset: int
@@ -36,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One partition, or a whole topic where records are placed by their keys."""
+    """Compares source and destination for one partition, or for a topic whose records are placed by their keys."""
 
     source: str
     destination: str

@@ -1,1 +1,1 @@
-"""A cluster as planning and the command line see it: metadata, offsets of logs, groups; Kafka and Kafka 0.7."""
+"""The client's view of a Kafka or Kafka 0.7 cluster: metadata, offsets of logs, groups, and changes by an operator."""

@@ -1,6 +1,6 @@
 """Requests about groups: the list of groups, their members and committed offsets.
 
-Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock.
+All are functions of a `KafkaCluster`. They retry until `deadline`, in seconds on the cluster's clock.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, GroupListing]:
-    """Return all groups by id. Every broker lists the groups that it coordinates.
+    """Return all groups of the cluster by id. Each broker lists the groups that it coordinates.
 
     Raises TransportError if a broker does not answer by the deadline: the list would be incomplete.
     """
@@ -78,7 +78,7 @@ def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, GroupListin
 
 
 def listing_of(cluster: KafkaCluster, group: str, deadline: float) -> GroupListing | None:
-    """Return the entry of `group` in the list of its group coordinator, None if the list lacks it.
+    """Return the entry of `group` in ListGroups of its group coordinator; None if the list does not contain it.
 
     Brokers list groups of every protocol, even of protocols that DescribeGroups does not support. Raises
     AuthorizationError.
@@ -95,9 +95,10 @@ def listing_of(cluster: KafkaCluster, group: str, deadline: float) -> GroupListi
 def list_groups_once(
     cluster: KafkaCluster, deadline: float, *, timeout: float, epoch: int
 ) -> tuple[dict[str, GroupListing], list[str]]:
-    """Do as `list_groups` in one attempt of `timeout` seconds at all brokers.
+    """List the groups of the cluster by one attempt at each broker, for at most `timeout` seconds.
 
-    Return the groups of the brokers that answer, and the reasons for missing ones. `epoch`: see `list_offsets_once`.
+    Return the groups of the brokers that have answered, and a reason for each broker that has not. `epoch`: see
+    `KafkaCluster.list_offsets_once`.
     """
     groups: dict[str, GroupListing] = {}
     causes: list[str] = []
@@ -117,19 +118,19 @@ def list_groups_once(
 
 
 def describe_groups(cluster: KafkaCluster, groups: Collection[str], deadline: float) -> dict[str, GroupDescription]:
-    """Return state and members of each group; a group that does not exist is Dead without members."""
+    """Return state and members of each group by id. A group that does not exist has the state Dead and no members."""
     return {group: _describe(cluster, group, deadline) for group in sorted(groups)}
 
 
 def committed(
     cluster: KafkaCluster, group: str, deadline: float, stable: bool = True, in_zookeeper: bool | None = None
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return all commits of `group`, without being a member.
+    """Return all committed offsets of `group`. The caller need not be a member.
 
-    With `stable` the group coordinator waits for pending transactional commits, which would otherwise be read twice
-    (R19). Without it the last complete commits are returned. `in_zookeeper` selects the commits that brokers of 0.8 to
-    3.x keep there; None selects them only if the brokers cannot keep commits in Kafka. Raises UnsupportedVersionError
-    if the brokers do not have the selected store.
+    With `stable` the group coordinator waits for pending transactional commits: without it their records could be read
+    twice (R19). Without `stable` the last complete commits are returned. `in_zookeeper` selects the offsets that
+    brokers of 0.8 to 3.x keep in ZooKeeper; None selects them only if the brokers cannot keep offsets in Kafka. Raises
+    UnsupportedVersionError if the brokers do not support the selected place.
     """
     known: list[TopicPartition] = []
 
@@ -202,13 +203,14 @@ def _assigned(member: DescribedGroupMember) -> tuple[TopicPartition, ...] | None
 
 
 class RetriableError(Exception):
-    """The group coordinator has moved or is not ready."""
+    """An error code after which a retry may succeed: the group coordinator has moved or is not ready."""
 
 
 def check(code: int, context: str, name: str, requester: Requester, operation: Operation = Operation.DESCRIBE) -> None:
-    """Raise the exception for `code`: RetriableError if a retry may succeed.
+    """Raise the exception for the error code `code`: RetriableError if a retry may succeed. Do nothing for code 0.
 
-    `name` is the group or topic of the code, `operation` the operation that the request needs on it.
+    `context` says what failed, `name` is the group or topic, and `operation` is the permission that the request needs
+    on it.
     """
     if code == 0:
         return
@@ -228,8 +230,13 @@ def of_coordinator(
     *,
     in_zookeeper: bool | None = False,
 ) -> T:
-    """Call the group coordinator of `group`, looked up for each attempt. Any broker serves commits in ZooKeeper."""
-    retry = cluster.retry(f"{make[0].NAME} of group {group!r}", deadline)
+    """Send a request to the group coordinator of `group` until `read` accepts the response.
+
+    `make` has the request class and a function that makes the request for a version. `read(version, response)` returns
+    the result, or raises RetriableError. The group coordinator is looked up for each attempt. If `in_zookeeper`, any
+    broker is used.
+    """
+    retry = cluster.retry(f"{make[0].NAME} response for group {group!r}", deadline)
     last: Exception | None = None
     while True:
         coordinator: Broker | Literal["any"] = ANY

@@ -1,7 +1,7 @@
-"""Changes by an operator: the offsets of groups, groups, and topics.
+"""Changes that an operator makes: the committed offsets of groups, groups, and topics.
 
-Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock. The group coordinator rejects a
-change of a group with members, so no change races with a member.
+All are functions of a `KafkaCluster`. They retry until `deadline`, in seconds on the cluster's clock. The group
+coordinator rejects a change of a group that has members, so a change never races with a member.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class GroupHasMembersError(BrokerError):
 
 
 def commit_as_admin(cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], deadline: float) -> None:
-    """Commit `offsets` for `group` without generation, member id, metadata and leader epoch, as no member does.
+    """Commit `offsets` for `group` without generation, member id, metadata and leader epoch. No member commits so.
 
-    Kafka's own tools commit a reset like this, so members recognize it as the operator's (R5). Raises
+    Kafka's own tools reset offsets in the same way, so members recognize it as an operator's reset (R5). Raises
     GroupHasMembersError if the group has members, and BrokerError for the first rejected partition. Other partitions
     may be committed then.
     """
@@ -81,8 +81,8 @@ def commit_as_admin(cluster: KafkaCluster, group: str, offsets: Mapping[TopicPar
 def delete_group(cluster: KafkaCluster, group: str, deadline: float) -> None:
     """Delete `group` with its offsets.
 
-    Raises GroupHasMembersError, BrokerError (GROUP_ID_NOT_FOUND if it does not exist), and UnsupportedVersionError for
-    brokers before 1.1.
+    Raises GroupHasMembersError, BrokerError (GROUP_ID_NOT_FOUND if the group does not exist), and
+    UnsupportedVersionError for brokers before 1.1.
     """
 
     def read(_: int, response: DeleteGroupsResponse) -> None:
@@ -181,7 +181,7 @@ _INVALID_CONFIG = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.UNKNOWN_SERVER_
 
 
 class _Result(NamedTuple):
-    """The result for one topic in the response of any of these APIs."""
+    """The error code and message for one topic in a response of CreateTopics, DeleteTopics or CreatePartitions."""
 
     topic: str
     code: int
@@ -196,10 +196,10 @@ def create_topics(
     replication_factor: int = 1,
     configs: Mapping[str, Mapping[str, str]] | None = None,
 ) -> frozenset[str]:
-    """Create `topics`, with their numbers of partitions. Return the topics that did not exist before.
+    """Create topics. `topics` maps each name to its number of partitions. Return the topics that did not exist before.
 
-    `configs` are by topic. Returns when the cluster's metadata shows a leader for each partition. Raises BrokerError
-    for a refused topic.
+    `configs` has the topic configurations by topic. Returns when the cluster's metadata show a leader for each
+    partition. Raises BrokerError for a rejected topic.
     """
     wanted = _creatable(topics, replication_factor, configs or {})
 
@@ -222,7 +222,7 @@ def refused_configs(
     replication_factor: int = 1,
     configs: Mapping[str, Mapping[str, str]],
 ) -> dict[str, dict[str, str]]:
-    """Return the configurations that the brokers reject for new topics, by topic and name with the broker's reason.
+    """Return the topic configurations that the brokers would reject: for each topic, name and reason.
 
     Nothing is created. Each configuration is validated alone, because a broker rejects a topic for its first invalid
     configuration, and its response has no field for the name. Brokers before 0.10.2 cannot validate: the result is
@@ -268,10 +268,10 @@ def _created(response: CreateTopicsResponse) -> Iterable[_Result]:
 
 
 def delete_topics(cluster: KafkaCluster, topics: Collection[str], deadline: float) -> None:
-    """Delete topics with their records, and wait until the metadata does not show them any more.
+    """Delete topics with their records, and wait until the metadata no longer contain them.
 
-    Raises BrokerError for a topic that does not exist or is rejected, AuthorizationError, and UnsupportedVersionError
-    before Kafka 0.10.1.
+    Raises BrokerError for a topic that does not exist or whose deletion is rejected, AuthorizationError, and
+    UnsupportedVersionError before Kafka 0.10.1.
     """
     names = tuple(sorted(topics))
 
@@ -286,14 +286,14 @@ def delete_topics(cluster: KafkaCluster, topics: Collection[str], deadline: floa
         return (_Result(each.name or "", each.error_code, each.error_message) for each in response.responses)
 
     _change(cluster, (DeleteTopicsRequest, make), read, ("delete", Operation.DELETE), deadline)
-    retry = cluster.retry("deleted topics", deadline)
+    retry = cluster.retry("metadata without the deleted topics", deadline)
     # The request is for all topics: a broker before 0.11 would create a topic again that is requested by its name.
     while left := sorted(cluster.snapshot(None, deadline, refresh=True).topics.keys() & set(names)):
-        retry.again(f"the metadata still has {first_of(left, MOST_NAMED, 'topic')}")
+        retry.again(f"the metadata still contain {first_of(left, MOST_NAMED, 'topic')}")
 
 
 def grow_topics(cluster: KafkaCluster, counts: Mapping[str, int], deadline: float) -> None:
-    """Give each topic the number of partitions that `counts` has, and wait until all have leaders.
+    """Add partitions to topics, and wait until all have leaders. `counts` has the new total number by topic.
 
     Raises BrokerError for a topic that already has as many, AuthorizationError, and UnsupportedVersionError before
     Kafka 1.0.
@@ -327,7 +327,7 @@ def _change(
     repeated. The error then reports that the topic is already changed.
     """
     verb, operation = action
-    retry = cluster.retry(f"{request[0].NAME} of the controller", deadline)
+    retry = cluster.retry(f"{request[0].NAME} response of the controller", deadline)
     while True:
         controller = cluster.snapshot((), deadline, refresh=True).controller_id
         _, response = cluster.call_versioned(*request, controller if controller >= 0 else ANY, deadline)

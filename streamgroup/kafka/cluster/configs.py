@@ -1,6 +1,6 @@
-"""The configurations of topics and brokers.
+"""Reads the configurations of topics and brokers.
 
-Functions over a `KafkaCluster`. Each retries until a deadline on the cluster's clock.
+All are functions of a `KafkaCluster`. They retry until `deadline`, in seconds on the cluster's clock.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NOUNS = {TOPIC: "topic", BROKER: "broker"}
 
 
 class TopicConfig(NamedTuple):
-    """A configuration of a topic. If not `is_own`, the topic uses the brokers' value."""
+    """The value of one configuration of a topic. If not `is_own`, it is the brokers' value, which the topic uses."""
 
     value: str
     is_own: bool
 
 
 def topic_configs(cluster: KafkaCluster, topics: Collection[str], deadline: float) -> dict[str, dict[str, TopicConfig]]:
-    """Return the configurations of each topic by name, without secret values, which brokers do not return.
+    """Return the configurations of each topic, by topic and configuration name. Secret values are omitted.
 
     Raises AuthorizationError, BrokerError, and UnsupportedVersionError before Kafka 0.11.
     """
@@ -48,7 +48,7 @@ def topic_configs(cluster: KafkaCluster, topics: Collection[str], deadline: floa
 
 
 def broker_config(cluster: KafkaCluster, node: int, name: str, deadline: float) -> str | None:
-    """Return the configuration `name` of broker `node`; None if it is missing or secret.
+    """Return the value of configuration `name` of broker `node`; None if it is not set or secret.
 
     Raises as `topic_configs`.
     """

@@ -1,8 +1,8 @@
-"""Sends requests to many brokers at once from one thread, so that no broker delays the others.
+"""Sends requests to many brokers at once from one thread, so that a slow broker does not delay the others.
 
 Each broker has its own connection, which is set up while other brokers already answer. A call returns after its
-timeout. The request to a late broker stays in flight, and the next call with the same request takes its response. The
-response of a broker that is always slower than the timeout is thus returned one call later.
+timeout. A request without a response by then stays in flight: the next call with the same request returns its response.
+So a broker that is always slower than the timeout is one call late.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ AddressedRequest = tuple[Address, AnyRequest]
 
 
 class Pending(TransportError):
-    """The response has not arrived within the timeout; the request stays in flight."""
+    """The broker has not answered within the timeout of the call. The request stays in flight."""
 
 
 class Unsent(TransportError):
-    """The connection failed at an earlier request, so this request may not have caused the failure."""
+    """The request failed because an earlier request on the same connection failed. It may not be the cause itself."""
 
 
 class _Sent(NamedTuple):
@@ -48,7 +48,7 @@ class _Sent(NamedTuple):
 
 @dataclass(slots=True)
 class _BrokerLink:
-    """The connection to one broker, with its in-flight requests and the late responses that no call has taken yet."""
+    """The connection to one broker, its in-flight requests, and responses that came after the end of their call."""
 
     handle: Handle
     connected: bool = False
@@ -77,7 +77,7 @@ class _BrokerLink:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The requests of one call and their responses so far."""
+    """The requests of one call of `BrokerFanout`, and the responses so far."""
 
     requests: dict[AddressedRequest, None]
     """The requests, in the order of the caller."""
@@ -103,7 +103,7 @@ class _Call:
 
 
 class BrokerFanout:
-    """Calls to many brokers at once. One thread uses it."""
+    """Sends requests to many brokers at once and waits for the responses. One thread uses it."""
 
     def __init__(self, options: ClientOptions, clock: Callable[[], float], dialect: Dialect = Dialect.KAFKA) -> None:
         self._options = options
@@ -121,11 +121,12 @@ class BrokerFanout:
         ceiling: int | None = None,
         epoch: int = 0,
     ) -> dict[Address, R | TransportError]:
-        """Call each broker once. Return its response, or the error of the attempt.
+        """Send one request to each broker. Return the response or the error of each.
 
-        An attempt takes at most `request_timeout_ms`. Brokers without a response after `timeout` seconds (None: the
-        whole attempt) are `Pending`; the next call of the same `epoch` takes their responses. Raises any error that is
-        not a TransportError: UnsupportedVersionError, DecodeError, BrokerError of a refused handshake.
+        An attempt takes at most `request_timeout_ms`. A broker without a response after `timeout` seconds (None: the
+        whole attempt) gets the result `Pending`; the next call with the same request and `epoch` returns its response.
+        Raises any error that is not a TransportError: UnsupportedVersionError, DecodeError, BrokerError of a refused
+        handshake.
         """
         found = self.call_all(requests.items(), deadline, timeout=timeout, ceiling=ceiling, epoch=epoch)
         return {address: answer for (address, _), answer in found.items()}
@@ -139,9 +140,9 @@ class BrokerFanout:
         ceiling: int | None = None,
         epoch: int = 0,
     ) -> dict[AddressedRequest, Any]:
-        """Do as `call_each` with several requests per broker, which are pipelined in the given order.
+        """Do as `call_each`, with any number of requests per broker. They are pipelined in the given order.
 
-        If a connection fails, its first request without a response gets the error; later requests are `Unsent`.
+        If a connection fails, its first request without a response gets the error, and later requests get `Unsent`.
         """
         began = self._clock()
         until = min(deadline, began + self._options.request_timeout_ms / 1000)
@@ -166,7 +167,7 @@ class BrokerFanout:
         return {request: answers[request] for request in call.requests}
 
     def keep(self, addresses: Collection[Address]) -> None:
-        """Reset the connections to all other addresses, which no longer belong to a broker."""
+        """Reset the connections to all addresses but these, because they no longer belong to a broker."""
         for address in self._links.keys() - frozenset(addresses):
             self._poller.drop(self._links.pop(address).handle, reset=True)
 

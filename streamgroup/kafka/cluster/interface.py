@@ -1,4 +1,4 @@
-"""The interface of a cluster, and the cluster that the options name: by bootstrap servers or by ZooKeeper."""
+"""The interface of a cluster, and the function that opens the cluster of the options."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from streamgroup.options.types import ClientOptions, Isolation
 
 
 class Cluster(Protocol):
-    """The operations of a cluster that planning uses, in either dialect. One thread uses it."""
+    """The operations of a Kafka or Kafka 0.7 cluster that planning uses. One thread uses it."""
 
     def deadline(self, timeout_ms: int | None = None) -> float:
         """Return the time `timeout_ms` from now, by default `default_api_timeout_ms`, on the cluster's clock."""
 
     def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
-        """Return the cluster and `topics` (None: all)."""
+        """Return the brokers and the metadata of `topics` (None: all topics)."""
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
@@ -31,27 +31,28 @@ class Cluster(Protocol):
     def list_offsets_once(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, *, timeout: float, epoch: int
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
-        """Do as `list_offsets` in one attempt of `timeout` seconds.
+        """Do as `list_offsets`, with one attempt of at most `timeout` seconds.
 
-        Return the offsets and the reasons for missing ones.
+        Return the offsets, and a reason for each missing one. A later call with the same partitions and `epoch` returns
+        responses that have arrived in between.
         """
 
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, EpochCheck], deadline: float
     ) -> dict[TopicPartition, EpochEnd]:
-        """Return the ends of the leader epochs of positions; partitions without a response are absent."""
+        """Return the end offset of the leader epoch of each position. Partitions without a response are absent."""
 
     def distrust_metadata(self) -> None:
-        """Send the next metadata request to another broker, if there is one: the last one may lag."""
+        """Send the next metadata request to another broker if there is one: the last one may have old metadata."""
 
     def close(self) -> None:
         """Close all connections. A later call connects again."""
 
 
 def open_cluster(options: ClientOptions, on_change: Callable[[], None] | None = None) -> Cluster:
-    """Return the cluster that `options` name. It connects at the first request.
+    """Return the cluster that `options` name, by bootstrap servers or by ZooKeeper. It connects at the first request.
 
-    Another thread calls `on_change` when brokers or topics that were read in ZooKeeper have changed.
+    `on_change()` is called from another thread if ZooKeeper reports a change of brokers or topics.
     """
     if options.bootstrap_servers or options.zookeeper is None:
         return KafkaCluster(options)
@@ -61,7 +62,7 @@ def open_cluster(options: ClientOptions, on_change: Callable[[], None] | None = 
 
 
 def kafka_of(cluster: Cluster, deadline: float) -> KafkaCluster:
-    """Return `cluster` as one of Kafka 0.8 or later. Raises ConfigError for Kafka 0.7."""
+    """Return the `KafkaCluster` behind `cluster`. Raises ConfigError if its brokers are Kafka 0.7."""
     resolved = cluster.resolve(deadline) if isinstance(cluster, ClusterFromZooKeeper) else cluster
     if isinstance(resolved, Kafka07Cluster):
         raise ConfigError("cannot use groups of the brokers: Kafka 0.7 keeps groups and offsets in ZooKeeper")
@@ -69,10 +70,10 @@ def kafka_of(cluster: Cluster, deadline: float) -> KafkaCluster:
 
 
 def kafka07_of(cluster: Cluster, deadline: float) -> Kafka07Cluster:
-    """Return `cluster` as one of Kafka 0.7. Raises ConfigError for a later one."""
+    """Return the `Kafka07Cluster` behind `cluster`. Raises ConfigError if its brokers are not Kafka 0.7."""
     resolved = cluster.resolve(deadline) if isinstance(cluster, ClusterFromZooKeeper) else cluster
     if not isinstance(resolved, Kafka07Cluster):
         raise ConfigError(
-            "cannot scan for message boundaries: the brokers are not of Kafka 0.7, and their offsets are not bytes"
+            "cannot scan for message boundaries: the brokers are Kafka 0.8 or later, where offsets count records"
         )
     return resolved

@@ -1,7 +1,7 @@
-"""A Kafka cluster, by its bootstrap servers: connections to brokers, cached metadata, retries until a deadline.
+"""A Kafka cluster that is reached by bootstrap servers: connections, cached metadata, retries until a deadline.
 
 Every method takes a deadline in seconds on the given clock (`time.monotonic` by default). Until then it retries
-retriable errors with backoff and jitter; its TransportError names the last cause. One thread uses a cluster.
+retriable errors with backoff and jitter; its TransportError contains the last cause. One thread uses a cluster.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Node = int | Broker | Literal["any"]
 
 
 class KafkaCluster:
-    """A cluster of Kafka 0.8 or later. It tries bootstrap servers in the order of the option."""
+    """A client of a cluster of Kafka 0.8 or later. It tries bootstrap servers in the order of the option."""
 
     def __init__(
         self,
@@ -91,24 +91,27 @@ class KafkaCluster:
 
     @property
     def requester(self) -> Requester:
-        """The user of the options, for errors."""
+        """The user of the options and the bootstrap servers, for authorization errors."""
         return requester_of(self.options)
 
     def deadline(self, timeout_ms: int | None = None) -> float:
         return self.clock() + (self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
     def retry(self, what: str, deadline: float) -> Retry:
-        """Return the retries of one operation, which `what` names in the error."""
+        """Return a `Retry` for one operation.
+
+        `what` is the missing result in the error: "no <what> from cluster ...".
+        """
         backoff = Backoff(self.options.retry_backoff_ms, self.options.retry_backoff_max_ms, self._rng)
         return Retry(self, what, deadline, backoff, self._sleep)
 
     def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
-        """Return the cluster and `topics` (None: all), from the cache unless it has expired or `refresh` is set.
+        """Return the brokers and the metadata of `topics` (None: all topics).
 
-        Topics that do not exist are absent, and are not created. Partitions without a leader have NO_LEADER. Requests
-        are retried while a topic is being created. Raises BrokerError for a topic that may not be described, and
-        TransportError if no broker gives a definite response by the deadline: NoBrokersYetError if the last response
-        names no broker.
+        They are from the cache unless it has expired or `refresh` is set. Topics that do not exist are absent, and are
+        not created. Partitions without a leader have NO_LEADER. Requests are retried while a topic is being created.
+        Raises BrokerError for a topic that the user may not describe. Raises TransportError if no broker gives a
+        definite response by the deadline: NoBrokersYetError if the last response contains no broker.
         """
         wanted = None if topics is None else frozenset(topics)
         cached = None if refresh else self._cache.get(wanted, self.clock())
@@ -129,7 +132,7 @@ class KafkaCluster:
             retry.again(_some(unsettled), TransportError if snapshot.brokers else NoBrokersYetError)
 
     def distrust_metadata(self) -> None:
-        """Send the next metadata request to another broker: the last one may lag behind the controller."""
+        """Send the next metadata request to another broker: the last one may have old metadata."""
         if self._metadata_source is not None:
             self._distrusted_at[self._metadata_source] = self.clock()
         self.expire_metadata()
@@ -149,13 +152,13 @@ class KafkaCluster:
         self._distrusted_at = {address: at for address, at in self._distrusted_at.items() if address in known}
 
     def expire_metadata(self) -> None:
-        """Expire the cached metadata, which the response of a broker contradicts."""
+        """Expire the cached metadata, because a broker's response contradicts them."""
         self._cache.expire()
 
     def call(
         self, request: Request[R], node: Node, deadline: float, version: int | None = None, ceiling: int | None = None
     ) -> R:
-        """Send `request` to `node` (an id, a Broker, or ANY) and return the response, over new connections if need be.
+        """Send `request` to `node` (an id, a Broker, or ANY) and return the response. Connects if necessary.
 
         The request may reach the broker more than once. The caller handles error codes in the response. An attempt
         takes at most `request_timeout_ms`. Raises TransportError, UnsupportedVersionError, DecodeError.
@@ -175,11 +178,12 @@ class KafkaCluster:
         ceiling: int | None = None,
         keep_trying: bool = True,
     ) -> tuple[int, R]:
-        """Do as `call` with the request that `make` builds for the negotiated version. Return version and response.
+        """Do as `call`, with a request that `make` builds for the negotiated version. Return version and response.
 
-        Without `keep_trying` a failed connection raises TransportError at once: the caller can try another node.
+        Without `keep_trying` a failed connection raises TransportError at once, so that the caller can try another
+        node.
         """
-        retry = self.retry(f"{kind.NAME} of {'any broker' if node == ANY else f'broker {node}'}", deadline)
+        retry = self.retry(f"{kind.NAME} response of {'any broker' if node == ANY else f'broker {node}'}", deadline)
         while True:
             causes: list[str] = []
             addresses = self._addresses(node, deadline, causes)
@@ -212,10 +216,10 @@ class KafkaCluster:
         timeout: float | None = None,
         epoch: int = 0,
     ) -> dict[int, R | TransportError]:
-        """Call several nodes at once, with one attempt each. Return the response or the error of each.
+        """Send one request to each of several nodes at once. Return the response or the error of each.
 
-        Nodes without a response after `timeout` seconds are `Pending`; the next call with the same requests and `epoch`
-        takes their responses. Without `timeout` an attempt takes at most `request_timeout_ms`.
+        A node without a response after `timeout` seconds gets the result `Pending`; the next call with the same request
+        and `epoch` returns its response. Without `timeout` an attempt takes at most `request_timeout_ms`.
         """
         answers: dict[int, R | TransportError] = {}
         nodes: dict[Address, int] = {}
@@ -234,7 +238,10 @@ class KafkaCluster:
         return answers
 
     def newest_version(self, kind: type[Request[Any]], deadline: float) -> int:
-        """Return the newest version of an API that all brokers have. Raises TransportError if one is unreachable."""
+        """Return the newest version of an API that all brokers support.
+
+        Raises TransportError if a broker is unreachable.
+        """
         brokers = self.snapshot((), deadline).brokers.values()
         return min(self._version_of(broker, kind, deadline) for broker in brokers)
 
@@ -269,13 +276,13 @@ class KafkaCluster:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
     ) -> dict[TopicPartition, ListedOffset]:
-        """Return the offset of each partition at EARLIEST, LATEST or a timestamp (ms), from all leaders at once.
+        """Return the offset of each partition at EARLIEST, LATEST or a timestamp (ms). Asks all leaders at once.
 
-        LATEST is the last stable offset under READ_COMMITTED, else the high watermark. A timestamp beyond the last
-        record has the offset NO_OFFSET. Brokers before 0.10.1 know only the times of segments. A timestamp resolves
-        there to the start of the newest segment whose file is not newer, or to the earliest offset, so that no later
+        LATEST is the last stable offset under READ_COMMITTED, else the high watermark. A timestamp after the last
+        record has the offset NO_OFFSET. Brokers before 0.10.1 know only the times of segments. There a timestamp
+        resolves to the start of the newest segment whose file is not newer, or to the earliest offset, so that no later
         record is missed. Partitions without a known leader are retried. Raises TransportError if a partition has no
-        response by the deadline, BrokerError if it may not be read.
+        response by the deadline, BrokerError if the user may not read it.
         """
         listed: dict[TopicPartition, ListedOffset] = {}
         pending = dict(wanted)
@@ -333,12 +340,12 @@ class KafkaCluster:
     def list_offsets_once(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, *, timeout: float, epoch: int
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
-        """Do as `list_offsets` in one attempt of `timeout` seconds. Return the offsets and the reasons for missing
-        ones.
+        """Do as `list_offsets`, with one attempt of at most `timeout` seconds.
 
-        No leader delays another. A later call with the same partitions and `epoch` takes responses that arrive later;
-        the caller starts a new epoch when the partitions may have changed. Raises BrokerError if a partition may not be
-        read, TransportError if there is no metadata by `deadline`.
+        Return the offsets, and a reason for each missing one. A slow leader does not delay the others. A later call
+        with the same partitions and `epoch` returns responses that have arrived in between; the caller starts a new
+        epoch if the partitions may have changed. Raises BrokerError if the user may not read a partition,
+        TransportError if there are no metadata by `deadline`.
         """
         listed: dict[TopicPartition, ListedOffset] = {}
         snapshot = self.snapshot({tp.topic for tp in wanted}, deadline)
@@ -353,10 +360,10 @@ class KafkaCluster:
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, EpochCheck], deadline: float
     ) -> dict[TopicPartition, EpochEnd]:
-        """Return the ends of the leader epochs of positions, from all leaders at once.
+        """Return the end offset of the leader epoch of each position. Asks all leaders at once.
 
-        Partitions without a response by the deadline are absent: their leader moves or is offline. A leader that does
-        not know the end gives an EpochEnd that is not `known`. Raises BrokerError if a log may not be described.
+        A partition without a response by the deadline is absent: its leader moves or is offline. If a leader does not
+        know the end, the EpochEnd is not `known`. Raises BrokerError if the user may not describe a topic.
         """
         ends: dict[TopicPartition, EpochEnd] = {}
         pending = dict(wanted)
@@ -380,9 +387,10 @@ class KafkaCluster:
                 return ends
 
     def samples(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, LogSample]:
-        """Return samples of the logs from the positions `wanted` on. The first partitions of each leader come first.
+        """Return a sample of each log from the position in `wanted` on.
 
-        Partitions without an answer are absent: the estimate is then made without them.
+        The first partitions of each leader are asked first. Partitions without an answer are absent: the estimate of
+        record sizes is made without them.
         """
         found: dict[TopicPartition, LogSample] = {}
         try:
@@ -479,7 +487,7 @@ _NEXT_STEPS: dict[type[TransportError], str] = {
 
 
 class Retry:
-    """Waits between the attempts of one operation, and raises its last error at the deadline."""
+    """The attempts of one operation: waits between them, and raises the last error at the deadline."""
 
     def __init__(
         self, cluster: KafkaCluster, what: str, deadline: float, backoff: Backoff, sleep: Callable[[float], None]
@@ -491,11 +499,14 @@ class Retry:
         self._earlier = ""
 
     def with_earlier_cause(self, error: TransportError) -> TransportError:
-        """Return `error` with the cause of the previous attempt, since the deadline may have ended this one early."""
+        """Return `error` with the cause of the attempt before it.
+
+        The deadline may have ended the last attempt early.
+        """
         return TransportError(f"{error}{self._earlier}")
 
     def again(self, cause: str | Exception, raised: type[TransportError] = TransportError) -> None:
-        """Wait before the next attempt. Raises `raised` with `cause` if the deadline comes first."""
+        """Wait before the next attempt. If the deadline would pass first, raise `raised` with `cause`."""
         self._attempts += 1
         wait = self._backoff.next()
         now = self._cluster.clock()

@@ -1,7 +1,7 @@
-"""A Kafka 0.7 cluster for planning: brokers and topics from ZooKeeper, log ends and message boundaries from brokers.
+"""A Kafka 0.7 cluster for planning: brokers and topics from ZooKeeper, log end offsets from the brokers.
 
-The only broker of a partition is its leader. Log ends, segment starts and messages are requested on one connection per
-broker, pipelined. A slow or offline broker does not delay the others.
+A partition has one broker, which is its leader. Log end offsets, segment starts and messages (to find message
+boundaries) are requested on one connection per broker, pipelined. A slow or offline broker does not delay the others.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _Asked = dict[TopicPartition, tuple[int, tuple[AddressedRequest, ...]]]
 
 
 class Kafka07Cluster:
-    """A `Cluster` of Kafka 0.7. One thread uses it."""
+    """The `Cluster` for Kafka 0.7. One thread uses it."""
 
     def __init__(
         self,
@@ -99,10 +99,11 @@ class Kafka07Cluster:
     # -- brokers and topics, from ZooKeeper ----------------------------------------------------------------------------
 
     def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
-        """Return the brokers and `topics` (None: all), from the last read unless it is too old or `refresh` is set.
+        """Return the brokers and `topics` (None: all), as last read in ZooKeeper.
 
-        The last snapshot stays valid while ZooKeeper is unavailable or its nodes contradict each other. Raises
-        ConfigError, or TransportError if no snapshot covers `topics`.
+        They are read again if they are too old or `refresh` is set. The last snapshot stays valid while ZooKeeper is
+        unavailable or its nodes contradict each other. Raises ConfigError, or TransportError if no snapshot has
+        `topics`.
         """
         if self._last is not None and self._has_topics(topics):
             age = self.clock() - self._read_at
@@ -147,11 +148,12 @@ class Kafka07Cluster:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float
     ) -> dict[TopicPartition, ListedOffset]:
-        """Return the offset of each partition at EARLIEST, LATEST or a timestamp (ms), from all brokers at once.
+        """Return the offset of each partition at EARLIEST, LATEST or a timestamp (ms). Asks all brokers at once.
 
-        LATEST is the flushed end. A timestamp resolves to the start of the newest segment that was last written at or
-        before it, or to the earliest offset if there is none, so that no later message is missed (`coarse`). EARLIEST
-        also lists the starts of the segments. Raises TransportError if a partition has no response by the deadline.
+        LATEST is the end of the flushed log. A timestamp resolves to the start of the newest segment that was last
+        written at or before it, or to the earliest offset if there is none, so that no later message is missed
+        (`coarse`). EARLIEST also lists the starts of the segments. Raises TransportError if a partition has no response
+        by the deadline.
         """
         listed: dict[TopicPartition, ListedOffset] = {}
         backoff = Backoff(self.options.retry_backoff_ms, self.options.retry_backoff_max_ms, random.Random())
@@ -173,10 +175,10 @@ class Kafka07Cluster:
     def list_offsets_once(
         self, wanted: Mapping[TopicPartition, int], isolation: Isolation, deadline: float, *, timeout: float, epoch: int
     ) -> tuple[dict[TopicPartition, ListedOffset], list[str]]:
-        """Do as `list_offsets` in one attempt of `timeout` seconds. Return the offsets and the reasons for missing
-        ones.
+        """Do as `list_offsets`, with one attempt of at most `timeout` seconds.
 
-        The next call with the same partitions and `epoch` takes responses that arrive later.
+        Return the offsets, and a reason for each missing one. The next call with the same partitions and `epoch`
+        returns responses that have arrived in between.
         """
         return self._attempt(wanted, deadline, timeout=timeout, epoch=epoch)
 
@@ -189,18 +191,18 @@ class Kafka07Cluster:
     def boundaries(
         self, wanted: Collection[OffsetRange], deadline: float, budget: float, *, check_crc: bool = False
     ) -> dict[TopicPartition, tuple[int, ...]]:
-        """Return boundaries of messages in each range, by scanning its log.
+        """Return positions at which messages begin or end in each range, by scanning its log.
 
-        A scan runs from the start of the range, which must be a boundary, to its end, as far as `budget` seconds and
-        `MAX_BYTES` allow. The end of the first message is always included. A partition whose first
-        message has not arrived is absent. `check_crc`: see `BoundaryScan.scan`. Raises DecodeError if a range does not
-        start at a boundary.
+        A scan runs from the start of the range, which must be a message boundary, to its end, as far as `budget`
+        seconds and `MAX_BYTES` allow. The end of the first message is always included. A partition whose first message
+        has not arrived is absent. `check_crc`: see `BoundaryScan.scan`. Raises DecodeError if a range does not start at
+        a boundary.
         """
         snapshot = self.snapshot({range_.partition.topic for range_ in wanted}, deadline)
         return self._boundary_scan().scan(wanted, snapshot, deadline, self.clock() + budget, check_crc=check_crc)
 
     def is_message_start(self, tp: TopicPartition, position: int, deadline: float) -> bool:
-        """Return whether a message begins at `position` of the log of `tp`. Raises TransportError, BrokerError."""
+        """Return whether a message of `tp` begins at `position`. Raises TransportError, BrokerError."""
         return self._boundary_scan().is_message_start(tp, position, self.snapshot({tp.topic}, deadline), deadline)
 
     def _boundary_scan(self) -> BoundaryScan:
@@ -209,10 +211,10 @@ class Kafka07Cluster:
         return self._scan
 
     def distrust_metadata(self) -> None:
-        """Do nothing: brokers of 0.7 have no metadata; each snapshot is read in ZooKeeper."""
+        """Do nothing: brokers of 0.7 have no metadata. Each snapshot is read in ZooKeeper."""
 
     def close(self) -> None:
-        """Close all connections to brokers; the owner of the RegistryReader closes its session."""
+        """Close all connections to brokers. The owner of the RegistryReader closes the session with ZooKeeper."""
         for opened in (self._fanout, self._scan):
             if opened is not None:
                 opened.close()
@@ -302,7 +304,7 @@ _FRAME_OVERHEAD = 64
 
 @dataclass(slots=True)
 class _PartitionScan:
-    """The scan of one partition, which has reached `position`."""
+    """The scan for message boundaries of one partition. It has scanned up to `position`."""
 
     range: OffsetRange
     leader: Broker
@@ -321,7 +323,7 @@ class _PartitionScan:
         return (self.leader.host, self.leader.port), FetchRequest07(tp.topic, number, self.position, self.piece)
 
     def take(self, answer: FetchResponse07) -> None:
-        """Continue after the fetched messages. Raises BrokerError, DecodeError."""
+        """Scan the fetched messages, and continue after them. Raises BrokerError, DecodeError."""
         if answer.error not in (ErrorCode07.NO_ERROR, ErrorCode07.OFFSET_OUT_OF_RANGE):
             raise BrokerError(
                 error07_of(answer.error),
@@ -403,7 +405,10 @@ class _PartitionScan:
 
 
 class BoundaryScan:
-    """Scans logs on separate connections, so that large responses do not delay requests for log ends."""
+    """Scans logs of Kafka 0.7 for message boundaries.
+
+    It uses connections of its own, so that large responses do not delay requests for log end offsets.
+    """
 
     def __init__(self, options: ClientOptions, clock: Callable[[], float]) -> None:
         self._options = options
@@ -419,11 +424,12 @@ class BoundaryScan:
         *,
         check_crc: bool = False,
     ) -> dict[TopicPartition, tuple[int, ...]]:
-        """Return the ends of messages in each range, ascending, as far as the time `budget_end` allows.
+        """Return the ends of messages in each range, ascending, as far as the time until `budget_end` allows.
 
-        The first end is always included, even beyond the range. The next scan takes responses that arrive later, until
-        `deadline`. `check_crc` fetches the first message of each range whole, up to `MAX_BYTES`, and checks its CRC.
-        Raises DecodeError if a range does not start at a boundary, BrokerError if a broker refuses.
+        The first end is always included, even if it is after the range. Responses that arrive later (until `deadline`)
+        are used by the next scan. With `check_crc` the first message of each range is fetched completely, up to
+        `MAX_BYTES`, and its CRC is checked. Raises DecodeError if a range does not start at a boundary, BrokerError if
+        a broker refuses.
         """
         piece = max(_MIN_PIECE, min(PIECE, _MAX_BYTES_IN_FLIGHT // max(1, len(wanted))))
         most = self._options.max_frame_bytes - _FRAME_OVERHEAD
@@ -448,9 +454,9 @@ class BoundaryScan:
         return {scan.range.partition: scan.boundaries() for scan in scans if scan.ends}
 
     def is_message_start(self, tp: TopicPartition, position: int, snapshot: ClusterSnapshot, deadline: float) -> bool:
-        """Return whether a message begins at `position` of the log, by reading it and checking its CRC.
+        """Return whether a message begins at `position` of the log: read it and check its CRC.
 
-        Raises TransportError if its broker does not answer, BrokerError if it refuses.
+        Raises TransportError if its broker does not answer, BrokerError if the broker refuses.
         """
         leader = snapshot.leader(tp)
         if leader is None:
@@ -486,7 +492,7 @@ class BoundaryScan:
 
 
 def not_a_boundary(tp: TopicPartition, error: DecodeError) -> DecodeError:
-    """Return `error` about a position of `tp`, with the next step."""
+    """Return the error for a position of `tp` at which no message begins. `error` is the cause."""
     named = type(error)(
         f"cannot read {KAFKA07_LOG.name(tp)}: {error}. Offsets of Kafka 0.7 are byte positions: reading must "
         "start where a message begins. Use a committed offset, the start of a segment (its file name), or earliest"

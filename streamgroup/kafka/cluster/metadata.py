@@ -1,4 +1,4 @@
-"""Metadata responses as snapshots, and the cache that holds the newest one until it expires."""
+"""Converts Metadata responses to snapshots, and caches the newest one until it expires."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _NAMES_WITHOUT_CREATION = 4
 
 
 def metadata_request(topics: Collection[str] | None, version: int) -> MetadataRequest:
-    """Build a request for `topics` (None: all) that creates no topic.
+    """Return a Metadata request for `topics` (None: all topics) that creates no topic.
 
-    An older broker creates a missing topic that is requested by name (auto.create.topics.enable), even one that was
-    just deleted. The request to it asks for all topics, and `snapshot_of` filters them.
+    A broker before the version with `allow_auto_topic_creation` creates a missing topic that is requested by name
+    (auto.create.topics.enable), even one that was just deleted. The request to such a broker is for all topics, and
+    `snapshot_of` filters them.
     """
     if version >= _NAMES_WITHOUT_CREATION:
         names = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in sorted(topics))
@@ -36,11 +37,12 @@ def metadata_request(topics: Collection[str] | None, version: int) -> MetadataRe
 def snapshot_of(
     response: MetadataResponse, wanted: Collection[str] | None = None, requester: Requester = UNKNOWN
 ) -> tuple[ClusterSnapshot, list[str]]:
-    """Return the cluster of `response`, and the transient errors after which another request may succeed.
+    """Return the cluster in `response`, and its transient errors: after these, another request may succeed.
 
     The snapshot has only the `wanted` topics (None: all), since an old broker lists more. Topics that do not exist are
-    absent; a partition without a leader has NO_LEADER. Raises BrokerError for a topic that may not be described or has
-    an invalid name, and if the broker refuses the whole request (v13). A refusal names `requester`.
+    absent; a partition without a leader has NO_LEADER. Raises BrokerError for a topic that the user may not describe or
+    that has an invalid name, and if the broker refuses the whole request (v13). `requester` is for authorization
+    errors.
     """
     topics: dict[str, TopicInfo] = {}
     unsettled: list[str] = []
@@ -66,17 +68,17 @@ def snapshot_of(
         unsettled.append(f"topic {topic.name!r}: {error.name}")
     brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
     if not brokers:
-        unsettled.append("the broker does not know any broker yet")
+        unsettled.append("the broker lists no broker yet")
     return ClusterSnapshot(brokers, topics, response.cluster_id, response.controller_id), unsettled
 
 
 def wants_rebootstrap(response: MetadataResponse) -> bool:
-    """Return whether the broker requests that the client forgets all brokers and bootstraps again (KIP-1102)."""
+    """Return whether the broker tells the client to forget all brokers and bootstrap again (KIP-1102)."""
     return response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 def topic_of(topic: MetadataResponseTopic) -> TopicInfo:
-    """Return a topic of a metadata response, its partitions ascending."""
+    """Return the `TopicInfo` of a topic in a Metadata response. Its partitions are sorted."""
     partitions = sorted(
         (
             PartitionInfo(p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes)
@@ -88,7 +90,7 @@ def topic_of(topic: MetadataResponseTopic) -> TopicInfo:
 
 
 class MetadataCache:
-    """The newest snapshot and the topics that it covers. `now` is in seconds on the owner's clock."""
+    """Keeps the newest snapshot, and which topics it contains. `now` is in seconds on the owner's clock."""
 
     __slots__ = ("_asked", "_max_age", "_snapshot", "_taken", "expired")
 
@@ -101,23 +103,23 @@ class MetadataCache:
 
     @property
     def last(self) -> ClusterSnapshot | None:
-        """The newest snapshot, even if expired: it has the addresses of the brokers."""
+        """The newest snapshot, even if it has expired: the addresses of its brokers are still useful."""
         return self._snapshot
 
     def forget(self) -> None:
         self._snapshot = None
 
     def put(self, snapshot: ClusterSnapshot, asked: frozenset[str] | None, now: float) -> None:
-        """Store `snapshot`, taken at `now`, which covers the topics `asked` (None: all)."""
+        """Store `snapshot`, which was requested for the topics `asked` (None: all) and received at `now`."""
         self._snapshot, self._asked, self._taken = snapshot, asked, now
         self.expired = False
 
     def expire(self) -> None:
-        """Expire the snapshot, which a broker has contradicted: `get` returns None until the next `put`."""
+        """Expire the snapshot, because a broker contradicts it: `get` returns None until the next `put`."""
         self.expired = True
 
     def get(self, topics: frozenset[str] | None, now: float) -> ClusterSnapshot | None:
-        """Return the snapshot of `topics`, or None if it is expired or does not cover them all."""
+        """Return a snapshot of `topics`; None if it has expired or does not contain them all."""
         snapshot = self._snapshot
         if snapshot is None or self.expired or now - self._taken > self._max_age:
             return None

@@ -1,7 +1,7 @@
-"""A cluster by its registrations in ZooKeeper, in their dialect: Kafka 0.7, or 0.8 and later.
+"""A cluster that is found by the registrations of its brokers in ZooKeeper: Kafka 0.7, or 0.8 and later.
 
-The dialect is read from `/brokers/ids` at the first request. JSON is Kafka 0.8 or later, which is then reached through
-the registered brokers; `creator:host:port` is Kafka 0.7.
+The nodes in `/brokers/ids` show which one it is, at the first request. JSON is Kafka 0.8 or later, which is then
+reached through the registered brokers. `creator:host:port` is Kafka 0.7.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _VERSIONS = {Dialect.KAFKA07: "0.7", Dialect.KAFKA: "0.8 or later"}
 
 
 class ClusterFromZooKeeper:
-    """A cluster whose brokers are registered in ZooKeeper."""
+    """The `Cluster` whose brokers are registered in ZooKeeper.
+
+    It uses a `KafkaCluster` or a `Kafka07Cluster` of the registered brokers.
+    """
 
     def __init__(
         self, options: ClientOptions, nodes: RegistryReader, clock: Callable[[], float] = time.monotonic
@@ -50,7 +53,10 @@ class ClusterFromZooKeeper:
         return self.clock() + (self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
     def snapshot(self, topics: Collection[str] | None, deadline: float, refresh: bool = False) -> ClusterSnapshot:
-        """Return the cluster and `topics` (None: all). Raises ConfigError if ZooKeeper has no node of brokers."""
+        """Return the brokers and the metadata of `topics` (None: all topics).
+
+        Raises ConfigError if /brokers/ids does not exist in ZooKeeper.
+        """
         return self._call(deadline, lambda inner: inner.snapshot(topics, deadline, refresh))
 
     def list_offsets(
@@ -68,11 +74,11 @@ class ClusterFromZooKeeper:
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, EpochCheck], deadline: float
     ) -> dict[TopicPartition, EpochEnd]:
-        """Return the ends of the leader epochs of positions; brokers before 0.11 have none."""
+        """Return the end offset of the leader epoch of each position. Brokers before 0.11 have no leader epochs."""
         return self._call(deadline, lambda inner: inner.epoch_ends(wanted, deadline))
 
     def resolve(self, deadline: float) -> KafkaCluster | Kafka07Cluster:
-        """Return the cluster in the dialect of the registered brokers."""
+        """Return the cluster of the registered brokers."""
         if self._inner is None:
             self._inner = self._cluster_of(self._await_brokers(deadline))
         elif self._may_have_moved:
@@ -80,7 +86,7 @@ class ClusterFromZooKeeper:
                 self._inner = self._cluster_of(self._nodes.brokers(min(deadline, self.clock() + _ZOOKEEPER_TIMEOUT_S)))
                 self._may_have_moved = False
             except TransportError as error:
-                log.debug("using the known brokers: %s", error)
+                log.debug("cannot refresh the brokers, using the known ones: %s", error)
         return self._inner
 
     def distrust_metadata(self) -> None:
@@ -111,7 +117,7 @@ class ClusterFromZooKeeper:
                 if self.clock() + _BROKER_POLL_S >= deadline:
                     raise
                 if not has_warned:
-                    log.warning("%s; waiting for them", error)
+                    log.warning("%s; waiting for brokers to register", error)
                 has_warned = True
                 time.sleep(_BROKER_POLL_S)
 

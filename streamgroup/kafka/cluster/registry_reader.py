@@ -1,4 +1,4 @@
-"""Reads the brokers and topics that are registered in ZooKeeper, in a session without registrations of its own."""
+"""Reads the brokers and topics that are registered in ZooKeeper. Its own session registers nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ReadBrokers = dict[Broker, Dialect]
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBrokers:
-    """The brokers that are registered, all of one dialect."""
+    """The registered brokers of one cluster. All have the same dialect."""
 
     dialect: Dialect
     brokers: Mapping[int, Broker]
@@ -33,12 +33,18 @@ class RegisteredBrokers:
 
 
 class RegistryReader:
-    """Reads registrations. One thread uses it; another thread calls `on_change` when something read has changed."""
+    """Reads the registrations of brokers and topics in ZooKeeper. One thread uses it.
+
+    Another thread calls `on_change()` when a node that was read has changed.
+    """
 
     def __init__(
         self, options: ZooKeeperOptions, on_change: Callable[[], None] | None = None, protocol: str = PLAINTEXT
     ) -> None:
-        """`protocol` is the security protocol of the listeners to find; brokers before 0.9 have one listener."""
+        """Create a reader that opens its session at the first read.
+
+        `protocol` is the security protocol of the listeners to find. Brokers before 0.9 have one listener.
+        """
         self._on_change = on_change
         self._protocol = protocol
         self._session = Session(options, self._on_session_event)
@@ -48,8 +54,8 @@ class RegistryReader:
     def brokers(self, deadline: float) -> RegisteredBrokers:
         """Return the registered brokers.
 
-        Raises ConfigError if there is no node of brokers, or if their registrations cannot belong to one cluster.
-        Raises TransportError if no broker or ZooKeeper is available.
+        Raises ConfigError if /brokers/ids does not exist, or if the registrations cannot belong to one cluster. Raises
+        TransportError if no broker is registered or ZooKeeper is not available.
         """
         nodes = self.read([Subtree(BROKERS)], deadline)
         if BROKERS not in nodes:
@@ -67,7 +73,7 @@ class RegistryReader:
         return one_cluster(read, self.where)
 
     def snapshot07(self, topics: Collection[str] | None, deadline: float) -> ClusterSnapshot:
-        """Return the brokers and `topics` (None: all) of a Kafka 0.7 as they are registered now.
+        """Return the registered brokers and `topics` (None: all) of a Kafka 0.7 cluster.
 
         Raises as `brokers`, but returns a snapshot without brokers if none is registered.
         """
@@ -97,7 +103,7 @@ class RegistryReader:
         self._session.close()
 
     def notify_change(self) -> None:
-        """Call `on_change`, since registrations may have changed."""
+        """Call `on_change()`, because registrations may have changed."""
         if self._on_change is not None:
             self._on_change()
 
@@ -117,7 +123,10 @@ class RegistryReader:
 
 
 def read_brokers(nodes: Mapping[str, ZNode], protocol: str = PLAINTEXT) -> tuple[ReadBrokers, list[str]]:
-    """Return the brokers with their dialects, and the errors of invalid registrations, which count as offline."""
+    """Return the brokers with their dialects, and the errors of invalid registrations.
+
+    Brokers with an invalid registration count as offline.
+    """
     read: ReadBrokers = {}
     invalid = []
     for name, node in _below(BROKERS, nodes):
@@ -129,7 +138,7 @@ def read_brokers(nodes: Mapping[str, ZNode], protocol: str = PLAINTEXT) -> tuple
 
 
 def one_cluster(read: ReadBrokers, where: str) -> RegisteredBrokers:
-    """Return `read` as the brokers of one cluster.
+    """Return the brokers in `read` if all belong to one cluster. `where` is the name of the ZooKeeper in errors.
 
     Raises ConfigError for brokers of both dialects. Raises TransportError for two brokers at one address: one of them
     is gone, and reading it would return records of the other. Its node may expire, so a retry may succeed.
@@ -148,15 +157,15 @@ def one_cluster(read: ReadBrokers, where: str) -> RegisteredBrokers:
             raise TransportError(
                 f"two brokers with one address in {where}: {other.node_id} and {broker.node_id} are registered at "
                 f"{host_port(broker.host, broker.port)}. After a change of a broker id the old node expires with its "
-                "session; if both run, give each an address of its own (0.7: hostname and port in server.properties)"
+                "session; if both run, give each its own address (0.7: hostname and port in server.properties)"
             )
     return RegisteredBrokers(next(iter(by_dialect)), {b.node_id: b for b in sorted(read, key=lambda b: b.node_id)})
 
 
 def read_topics07(nodes: Mapping[str, ZNode]) -> tuple[dict[str, TopicInfo], list[str]]:
-    """Return the topics of a Kafka 0.7 with their registered partitions, and the errors of invalid nodes.
+    """Return the topics of a Kafka 0.7 cluster with their registered partitions, and the errors of invalid nodes.
 
-    A topic has the partitions of the registered brokers. Partitions of an offline broker are absent, and not lost.
+    A topic has the partitions of the registered brokers. Partitions of an offline broker are absent, but not deleted.
     """
     topics: dict[str, TopicInfo] = {}
     invalid = []

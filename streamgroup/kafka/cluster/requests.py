@@ -1,4 +1,4 @@
-"""The requests to partition leaders for offsets and leader epochs, and their responses, as pure functions."""
+"""ListOffsets and OffsetForLeaderEpoch requests to partition leaders, and their responses, as pure functions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ as Java's consumer does: a broker may fail with an unexpected code and recover a
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """The result of ListOffsets for one partition. `timestamp` (ms) is -1 unless the request had one."""
+    """The result of ListOffsets for one partition. `timestamp` (ms) is -1 unless the request had a timestamp."""
 
     offset: int
     timestamp: int = -1
@@ -57,7 +57,7 @@ class ListedOffset:
 
 
 class EpochCheck(NamedTuple):
-    """The leader epoch of a position, and the newest known one: the log may have been truncated between the two."""
+    """A position to check for truncation: its leader epoch, and the newest known leader epoch of the partition."""
 
     taken: int
     current: int
@@ -65,7 +65,7 @@ class EpochCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """The result of OffsetForLeaderEpoch: the end of the largest epoch not above the requested one."""
+    """The result of OffsetForLeaderEpoch: the largest epoch that is not above the requested one, and its end offset."""
 
     epoch: int = UNKNOWN_EPOCH
     end_offset: int = NO_OFFSET
@@ -74,7 +74,7 @@ class EpochEnd:
 
     @property
     def known(self) -> bool:
-        """True if the leader knows the end; old message formats have no epochs."""
+        """Whether the leader knows the end. Logs with old message formats have no epochs."""
         return self.end_offset != NO_OFFSET
 
 
@@ -98,7 +98,10 @@ def _by_leader(
 def offset_requests(
     wanted: Mapping[TopicPartition, int], snapshot: ClusterSnapshot, isolation: Isolation
 ) -> tuple[dict[int, ListOffsetsRequest], list[str]]:
-    """Return one request per leader, by node id, and the reasons for partitions that no leader can answer."""
+    """Return a ListOffsets request for each leader, by node id.
+
+    Also return a reason for each partition that no leader can answer.
+    """
     by_leader, causes = _by_leader(
         wanted,
         snapshot,
@@ -125,7 +128,7 @@ def read_offsets(
 ) -> None:
     """Add the offsets of `response` to `listed`, and its retriable errors to `causes`.
 
-    Raises BrokerError for an error that no retry resolves; a refusal names `requester`.
+    Raises BrokerError for an error that no retry resolves. `requester` is for authorization errors.
     """
     for topic in response.topics:
         for p in topic.partitions:
@@ -146,7 +149,11 @@ def read_offsets(
 def epoch_requests(
     wanted: Mapping[TopicPartition, EpochCheck], snapshot: ClusterSnapshot
 ) -> tuple[dict[int, OffsetForLeaderEpochRequest], list[str]]:
-    """Do as `offset_requests`. A leader of an older epoch than `current` returns an error (KIP-320)."""
+    """Return an OffsetForLeaderEpoch request for each leader, by node id.
+
+    Also return a reason for each partition that no leader can answer. A leader of an older epoch than `current` returns
+    an error (KIP-320).
+    """
     by_leader, causes = _by_leader(
         wanted,
         snapshot,
@@ -170,7 +177,10 @@ def read_epoch_ends(
     causes: list[str],
     requester: Requester = UNKNOWN,
 ) -> None:
-    """Do as `read_offsets`. A leader that does not know the end is a result too."""
+    """Add the epoch ends of `response` to `ends`, and its retriable errors to `causes`.
+
+    A leader that does not know the end is a result, too. Raises as `read_offsets`.
+    """
     for topic in response.topics:
         for p in topic.partitions:
             tp = TopicPartition(topic.topic, p.partition)

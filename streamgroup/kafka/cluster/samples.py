@@ -1,4 +1,4 @@
-"""Samples of logs: a small Fetch from each leader shows how many bytes its offsets take from a position on."""
+"""Samples of logs, for estimates of record sizes: a small Fetch from each leader shows the bytes of some offsets."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ENDLESS = 2**63 - 1
 
 
 class LogSample(NamedTuple):
-    """The bytes of some whole frames of a log, and the offsets that they cover."""
+    """How many bytes some complete frames of a log have, and how many offsets they contain."""
 
     size: int
     offsets: int
 
 
 class Piece(NamedTuple):
-    """The size of one round of requests: bytes per partition, and partitions per leader."""
+    """The limits of one round of requests: bytes per partition, and partitions per leader."""
 
     size: int
     partitions: int
@@ -39,7 +39,11 @@ The second round requests these. The sum of the pieces limits the response of a 
 def sample_requests(
     wanted: Mapping[TopicPartition, int], snapshot: ClusterSnapshot, piece: Piece
 ) -> dict[int, FetchRequest]:
-    """Return one Fetch per leader for the first partitions of `wanted`, which maps them to positions."""
+    """Return one Fetch request for each leader, by node id.
+
+    `wanted` maps partitions to positions. A request contains the first partitions of `wanted`, as many as `piece`
+    allows.
+    """
     by_leader: dict[int, dict[str, list[FetchPartition]]] = defaultdict(lambda: defaultdict(list))
     left: dict[int, int] = defaultdict(lambda: piece.partitions)
     for tp, position in wanted.items():
@@ -67,7 +71,7 @@ def sample_requests(
 
 
 def read_samples(response: FetchResponse, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogSample]:
-    """Return the samples of `response`. Partitions with an error or without a whole frame are absent."""
+    """Return the samples in `response`. Partitions with an error or without a complete frame are absent."""
     # It loads the decoders, which only a coordinator with a limit of bytes needs.
     from streamgroup.kafka.records.batches import Frames  # noqa: PLC0415
 
@@ -86,5 +90,5 @@ def read_samples(response: FetchResponse, wanted: Mapping[TopicPartition, int]) 
 
 
 def without(wanted: Mapping[TopicPartition, int], found: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the partitions of `wanted` that have no sample yet."""
+    """Return the partitions of `wanted` that are not in `found`."""
     return {tp: position for tp, position in wanted.items() if tp not in found}

@@ -1,1 +1,1 @@
-"""Connections to brokers: the only sockets to them, with TLS and SASL."""
+"""Connections to brokers, with TLS and SASL. No other package opens sockets to brokers."""

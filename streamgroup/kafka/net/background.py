@@ -1,4 +1,4 @@
-"""Runs slow work, such as fetching a token, in another thread than the one that serves the connections."""
+"""Runs slow work, such as fetching a token, in a thread of its own, so that the connections are still served."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class WaitTimeout(NamedTuple):
-    """The error of a connection that has waited too long for its work: the cause, and the next step."""
+    """The texts of the error if a connection has waited too long for background work: the cause and the next step."""
 
     cause: str
     next_step: str
 
 
 class Background(Generic[T]):
-    """The result of `work`, which runs in a thread. The thread calls `notify` at the end."""
+    """Runs `work()` in a new thread, and holds its result or error. The thread calls `notify()` at the end."""
 
     def __init__(self, work: Callable[[], T], timeout: WaitTimeout, notify: Callable[[], None] | None = None) -> None:
         self.timeout = timeout
@@ -32,14 +32,18 @@ class Background(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """True if there is a result, or an error."""
+        """Whether `work` has finished, with a result or an error."""
         return self._done.is_set()
 
     def wait(self, timeout: float) -> None:
         self._done.wait(timeout)
 
     def result(self) -> T:
-        """Return what `work` has returned, once `done`. Raises a StreamGroupError if `work` has raised anything."""
+        """Return the result of `work`. Call it only when `done`.
+
+        If `work` has raised an exception, raises it if it is a StreamGroupError, else a StreamGroupError without its
+        text.
+        """
         if self._error is not None:
             raise self._error
         return self._result
@@ -51,7 +55,9 @@ class Background(Generic[T]):
             self._error = error
         except Exception as error:
             # Its text is left out: the work handles secrets.
-            self._error = StreamGroupError(f"cannot authenticate: unexpected {type(error).__name__}. Report it")
+            self._error = StreamGroupError(
+                f"cannot authenticate: unexpected {type(error).__name__}. Report this as a bug of streamgroup"
+            )
         finally:
             self._done.set()
             if self._notify is not None:

@@ -24,11 +24,11 @@ R = TypeVar("R", bound=Message)
 
 
 class Connection:
-    """A connection to `host:port`, which `connect` opens.
+    """A connection to the broker at `host:port`. `connect` opens it.
 
-    Errors name the peer, the pending requests and the time waited. Every error closes the connection, except a missed
-    deadline in `receive`. After that the response may still arrive: call `receive` again, or `abort` the connection.
-    Never use it for another request.
+    Errors contain the broker, the pending requests and the time waited. Every error closes the connection, except a
+    missed deadline in `receive`: the response may still arrive. After a missed deadline call `receive` again, or
+    `abort` the connection; do not send another request.
     """
 
     def __init__(
@@ -58,22 +58,22 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        """True if the handshake is done, no error has closed the connection, and it was not idle for too long."""
+        """Whether the handshake is done, no error has closed the connection, and it was not idle for too long."""
         return self._link is not None and self._link.phase is Phase.READY and not self._link.is_idle(self._clock())
 
     @property
     def outstanding(self) -> int:
-        """Number of requests for which `receive` has not returned a response yet."""
+        """The number of requests for which `receive` has not returned a response yet."""
         return 0 if self._link is None else len(self._link.unanswered) + len(self._answers)
 
     @property
     def idle(self) -> bool:
-        """True if the connection is open without pending requests or unread bytes, not even an end of stream."""
+        """Whether the connection is open, without pending requests and without unread bytes or an end of the stream."""
         return self.open and not self.outstanding and not _readable(self._open_link())
 
     @property
     def throttled_s(self) -> float:
-        """Seconds for which the broker reads no requests, because of a quota. Requests wait that long."""
+        """How many seconds the broker will read no requests because of a quota. Requests are sent after that."""
         return 0.0 if self._link is None else self._link.throttled_s(self._clock())
 
     def connect(self, deadline: float) -> None:
@@ -93,15 +93,17 @@ class Connection:
             if now >= deadline:
                 phase = link.phase.name.lower()
                 link.close(reset=True)
-                raise TransportError(f"cannot connect to broker {self} within {now - began:.1f} s: still {phase}")
+                raise TransportError(
+                    f"cannot connect to broker {self} within {now - began:.1f} s: it is still in the phase {phase}"
+                )
             _wait(link, min(deadline, link.due or deadline) - now)
 
     def send(self, request: AnyRequest, version: int | None = None, ceiling: int | None = None) -> int:
         """Send `request` without waiting for its response, and return its correlation id.
 
-        `version` defaults to the highest that both support, at most `ceiling`. Bytes that the socket does not accept at
-        once are sent during `receive`. A connection that was idle for too long is connected again first. Raises
-        TransportError, UnsupportedVersionError.
+        `version` defaults to the highest version that client and broker support, at most `ceiling`. Bytes that the
+        socket does not accept at once are sent during `receive`. A connection that was idle for too long is first
+        opened again. Raises TransportError, UnsupportedVersionError.
         """
         link = self._open_link()
         now = self._clock()
@@ -131,7 +133,7 @@ class Connection:
             _wait(link, min(deadline, link.due or deadline) - now)
 
     def arrived(self) -> bool:
-        """Read the bytes that have arrived, and return whether `receive` has a response at once.
+        """Read the bytes that have arrived, and return whether `receive` can return a response without waiting.
 
         Raises as `receive`.
         """
@@ -142,7 +144,7 @@ class Connection:
         return bool(self._answers)
 
     def call(self, request: Request[R], deadline: float, version: int | None = None, ceiling: int | None = None) -> R:
-        """Send `request` and return its response. A missed deadline aborts the connection."""
+        """Send `request` and return its response. If `deadline` passes, the connection is aborted."""
         if self.outstanding:
             raise ValueError(f"cannot call broker {self}: {self.outstanding} responses are outstanding")
         self.send(request, version, ceiling)
@@ -188,7 +190,7 @@ class Connection:
 
 
 def throttled(seconds: float) -> str:
-    """Return what an error about a missing response adds if the broker throttles the client."""
+    """Return the text that an error about a missing response adds if the broker throttles the client."""
     return f". The broker throttles this client, for another {seconds:.1f} s: raise its quota" if seconds > 0 else ""
 
 

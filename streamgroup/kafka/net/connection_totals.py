@@ -1,7 +1,7 @@
-"""Counts the connections of this process to brokers.
+"""Counts the connections of this process to brokers, for metrics.
 
-Each coordinator is a process, so these are also the coordinator's counts. `Link`, which every connection to a broker
-has, reports them. Connections to ZooKeeper are not counted.
+Each coordinator has a process of its own, so the counts are those of one coordinator. Every connection to a broker has
+a `Link`, which reports to this module. Connections to ZooKeeper are not counted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 
 
 class ConnectionTotals:
-    """The counts since the process started. Any thread may use it."""
+    """The counts of connections since the process started. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -21,7 +21,7 @@ class ConnectionTotals:
 
     @property
     def local_host(self) -> str:
-        """The address of this machine that the newest connection comes from; empty before the first."""
+        """The local address of the newest connection; "" before the first connection."""
         return self._local_host
 
     def on_opened(self, local_host: str) -> None:
@@ -44,7 +44,10 @@ class ConnectionTotals:
                 self._counts["unanswered"] += unanswered
 
     def on_throttled(self, peer: str, seconds: float) -> bool:
-        """Count the throttle time of one response. Return whether it is the first of this broker."""
+        """Add the throttle time of one response.
+
+        Return whether this broker has throttled the client for the first time.
+        """
         with self._lock:
             self._counts["throttled_s"] += seconds
             is_first = peer not in self._throttling
@@ -52,10 +55,11 @@ class ConnectionTotals:
         return is_first
 
     def status(self) -> dict[str, float]:
-        """Return the number of connections that are `open` now.
+        """Return all counts by name.
 
-        The other counts are of connections that were `opened`, that `failed` in their set-up and that were `lost`
-        later, the requests `unanswered` by lost connections, and the seconds (`throttled_s`) of all throttle times.
+        `open` is the number of connections that are open now. `opened`, `failed` (in their setup) and `lost` (later)
+        count connections. `unanswered` counts the requests without a response on lost connections. `throttled_s` is the
+        sum of all throttle times in seconds.
         """
         with self._lock:
             return {name: round(count, 3) for name, count in self._counts.items()}

@@ -1,7 +1,7 @@
-"""Frames of a connection, a 4-byte length and then that many bytes: splits received bytes, queues bytes to send.
+"""Frames on a connection (a 4-byte length, then that many bytes): splits received bytes, and queues bytes to send.
 
-Small frames are copied out of a shared read buffer. Of a large frame only the head is copied; the socket writes the
-rest straight into the memory of the frame. The kernel therefore makes the only copy of a Fetch response of some MiB.
+Small frames are copied out of a shared read buffer. Of a large frame only the first bytes are copied, and the socket
+writes the rest directly into the memory of the frame. So a Fetch response of some MiB is copied only by the kernel.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ _HTTP = int.from_bytes(b"HTTP", "big")
 
 
 class TlsAnswer(TooLarge):
-    """The first bytes of the server are a record of TLS."""
+    """The client uses no TLS, but the first bytes of the server are a TLS record."""
 
 
 class FrameReader:
-    """Bytes in, frames out: write at most `len(space())` bytes into `space()`, then pass their number to `received`."""
+    """Splits received bytes into frames.
+
+    Write at most `len(space())` bytes into `space()`, then pass their number to `received`, which returns the frames.
+    """
 
     __slots__ = ("_begin", "_buffer", "_end", "_filled", "_frame", "_is_first", "_max", "smallest")
 
@@ -42,22 +45,22 @@ class FrameReader:
 
     @property
     def missing(self) -> int:
-        """Number of bytes that the partial frame lacks, or its length field if that is partial; 0 between frames."""
+        """The number of bytes that the incomplete frame (or its length field) lacks; 0 between frames."""
         if self._frame is not None:
             return len(self._frame) - self._filled
         return _LENGTH - (self._end - self._begin) if self._end > self._begin else 0
 
     def space(self) -> memoryview:
-        """Return the memory for the next bytes; it is never empty."""
+        """Return the memory to write the next received bytes to. It is never empty."""
         if self._frame is not None:
             return self._frame[self._filled :]
         return self._buffer[self._end :]
 
     def received(self, count: int) -> list[memoryview]:
-        """Take over `count` bytes from `space()` and return the frames that they complete, without lengths, read-only.
+        """Take `count` bytes from `space()`. Return the frames that they complete, without their lengths, read-only.
 
-        Raises TooLarge for a frame beyond the limit, before allocating memory for it, and DecodeError for one too
-        short.
+        Raises TooLarge for a frame above the limit, before memory for it is allocated, and DecodeError for one that is
+        too short.
         """
         if self._frame is None:
             self._end += count
@@ -91,7 +94,7 @@ class FrameReader:
         if size > self._max:
             if self._is_first and size >> 24 in _TLS_RECORDS:
                 raise TlsAnswer(
-                    "the listener speaks TLS. Set kafka.security.protocol to SSL, or to SASL_SSL for a listener with "
+                    "the listener requires TLS. Set kafka.security.protocol to SSL, or to SASL_SSL for a listener with "
                     "SASL, or set the port of a plaintext listener"
                 )
             raise TooLarge(f"invalid frame of {size} bytes: the limit is {self._max}{_hint(size, self._is_first)}")
@@ -121,7 +124,7 @@ _AT_ONCE = 16
 
 
 class Outgoing:
-    """The queue of frames to send. The socket may accept a part of one."""
+    """The queue of frames to send. The socket may accept only a part of a frame."""
 
     def __init__(self) -> None:
         self._chunks: deque[Bytes] = deque()
@@ -132,7 +135,7 @@ class Outgoing:
         return sum(map(len, self._chunks)) - self._taken
 
     def add(self, *pieces: Bytes) -> None:
-        """Add a frame in pieces. The caller must not change them afterwards."""
+        """Add a frame in pieces. The caller must not change the pieces afterwards."""
         for piece in pieces:
             if self._chunks and len(self._chunks[-1]) + len(piece) <= _SMALL:
                 self._chunks[-1] = bytes(self._chunks[-1]) + piece
@@ -147,7 +150,7 @@ class Outgoing:
         return chunks
 
     def taken(self, count: int) -> None:
-        """Remove the first `count` bytes of `next`, which the socket has accepted."""
+        """Remove the first `count` bytes of the queue, which the socket has accepted."""
         self._taken += count
         while self._chunks and self._taken >= len(self._chunks[0]):
             self._taken -= len(self._chunks.popleft())

@@ -1,10 +1,10 @@
-"""The handshake, a pure state machine: negotiates the API versions of a broker over one or more connections.
+"""Negotiates the API versions of a broker over one or more connections: the handshake, as a pure state machine.
 
 A broker from 0.10 on answers ApiVersions (KIP-35, KIP-511). An older broker closes the connection on that request. The
-client then sends one probe for each older release, each on a connection of its own and the newest first, until a broker
-answers. It pipelines another ApiVersions after each probe. A broker that answers this one is not old: it was only
-starting or stopping. A broker that answers the probe and closes the connection on ApiVersions is old, and its release
-is remembered.
+client then probes for each older release, the newest first, each time on a new connection: it sends a request that only
+this release and later ones support, until a broker answers. It pipelines another ApiVersions after each probe. A broker
+that answers this ApiVersions is not old: it was only starting or stopping. A broker that answers the probe and closes
+the connection on ApiVersions is old, and its release is remembered.
 
 A broker of 0.9.0 does not close the connection: it skips requests that it does not know. After PROBE_AFTER_S without a
 response the client therefore pipelines a probe after ApiVersions. Brokers answer in order, so a broker that answers
@@ -15,7 +15,7 @@ known releases to its tasks (`FetchTask.releases`).
 
 How to use it: send `first_requests()` on each new connection. Pass each response to `on_response`. Call `on_hang_up`
 when the connection ends before `versions` is known. After each PROBE_AFTER_S without a response send `pipelined_probe`,
-and call `on_probe_answered_first` when the response to that comes before the one to ApiVersions.
+and call `on_probe_answered_first` when its response comes before the response to ApiVersions.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ _0_9: _Newest = {
 
 @dataclass(frozen=True, slots=True)
 class BrokerRelease:
-    """One release. `probe` is an API that earlier releases lack; the probe is its v0 with `probe_body`."""
+    """A release of Kafka without ApiVersions.
+
+    `probe` is an API that earlier releases lack. The probe is a request of its version 0 with `probe_body`.
+    """
 
     name: str
     newest: _Newest
@@ -92,9 +95,9 @@ REMEMBERED_S = 600.0
 
 
 class ReleaseMemory:
-    """The releases of brokers without ApiVersions, by `host:port`, so that each is probed once. Thread-safe.
+    """Remembers the releases of brokers without ApiVersions by `host:port`, so that each is probed once. Thread-safe.
 
-    An entry expires after REMEMBERED_S, and is forgotten after the first failed connection to its broker.
+    An entry expires after REMEMBERED_S, and is removed after the first failed connection to its broker.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -119,12 +122,12 @@ class ReleaseMemory:
             self._known[peer] = release, now + REMEMBERED_S
 
     def known_releases(self, peers: Iterable[str]) -> tuple[tuple[str, str], ...]:
-        """Return address and release name of all known brokers among `peers`, to pass to another process."""
+        """Return (`host:port`, release name) of the known brokers among `peers`, to pass to another process."""
         known = ((peer, self.recall(peer)) for peer in sorted(set(peers)))
         return tuple((peer, release.name) for peer, release in known if release is not None)
 
     def learn(self, releases: Iterable[tuple[str, str]]) -> None:
-        """Remember the result of another process's `known_releases`, unless this process knows the broker already."""
+        """Add the `known_releases` of another process. Brokers that this process knows keep their release."""
         by_name = {release.name: release for release in RELEASES}
         for peer, name in releases:
             if self.recall(peer) is None and name in by_name:
@@ -160,12 +163,12 @@ class HandshakeRequest(NamedTuple):
 
     @property
     def may_be_skipped(self) -> bool:
-        """True if a broker that does not know the request may skip it and answer the next one."""
+        """Whether a broker that does not know the request may skip it and answer the next request."""
         return self.api is ApiVersionsRequest
 
     @property
     def may_be_anonymous(self) -> bool:
-        """True if correlation id 0 matches any request: 0.8.2 answers it to a FindCoordinator without a group."""
+        """Whether correlation id 0 matches: 0.8.2 sends it for a FindCoordinator request without a group."""
         return self.api is FindCoordinatorRequest
 
     def __str__(self) -> str:
@@ -194,7 +197,7 @@ NOT_TLS_HINT = (
 
 
 class Handshake:
-    """The handshake with the broker at `peer` (`host:port`)."""
+    """The state of the handshake with the broker at `peer` (`host:port`). See the module."""
 
     __slots__ = ("_candidate", "_has_pipelined_probe", "_memory", "_peer", "_probe_answered", "versions")
 
@@ -238,7 +241,7 @@ class Handshake:
         return None
 
     def on_hang_up(self) -> bool:
-        """Handle the end of a connection before `versions` is known. Return whether to try another connection."""
+        """Handle the end of a connection before `versions` is known. Return whether to connect again."""
         answered, self._probe_answered, self._has_pipelined_probe = self._probe_answered, False, False
         if self._candidate is None:
             self._candidate = 0
@@ -256,7 +259,7 @@ class Handshake:
         return _probe(RELEASES[self._candidate or 0])
 
     def on_probe_answered_first(self) -> None:
-        """Handle a response to the pipelined probe that came before one to ApiVersions: the broker has skipped that."""
+        """Handle a response to the pipelined probe without one to ApiVersions: the broker has skipped ApiVersions."""
         self._recognize(RELEASES[self._candidate or 0])
 
     def _recognize(self, release: BrokerRelease) -> None:

@@ -1,9 +1,8 @@
-"""A non-blocking connection: a socket that carries a `Protocol`.
+"""A non-blocking connection: a socket and the `Protocol` of the bytes on it.
 
 `advance` performs every step: name look-up, connecting to each address in turn within the setup timeout, TLS and SASL
-if the options require them, the handshake, and traffic. The handshake may take several connections
-to the same address. The owner of the link waits until it can be advanced: `Connection` waits for one link, `Poller` for
-many.
+if the options require them, the handshake, and traffic. The handshake may need several connections to the same address.
+The owner waits until the link can be advanced: a `Connection` waits for one link, a `Poller` for many.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def name_of(request: AnyRequest) -> str:
 
 
 class Phase(Enum):
-    """The states of a link, in order."""
+    """The phases of a link, in their order."""
 
     RESOLVING = auto()
     CONNECTING = auto()
@@ -85,7 +84,7 @@ class _HangUp(TransportError):
 class Link:
     """One non-blocking connection to `host:port`. Times are seconds on the caller's clock.
 
-    Another thread calls `notify` when the name look-up is done and `advance` can continue.
+    `notify()` is called from another thread when the name look-up is done: `advance` can then continue.
     """
 
     _take: Callable[[Any], None]
@@ -131,7 +130,7 @@ class Link:
 
     @property
     def versions(self) -> BrokerVersions | None:
-        """The API versions of the broker, from READY on, also after the connection is closed."""
+        """The API versions of the broker. They are known from READY on, also after the connection is closed."""
         versions: BrokerVersions | None = self._protocol.versions
         return versions if self._set_up else None
 
@@ -142,7 +141,7 @@ class Link:
         return unanswered
 
     def describe_pending(self) -> str:
-        """Return the requests without a response as text, for error messages."""
+        """Return the requests without a response as text for error messages."""
         pending: str = self._protocol.describe_pending()
         return pending
 
@@ -161,9 +160,9 @@ class Link:
 
     @property
     def pending(self) -> bool:
-        """True if `advance` can do something although the descriptor may not be readable.
+        """Whether `advance` has something to do even if the socket is not readable.
 
-        There are decrypted bytes, or the work in the background is done.
+        This is so if decrypted bytes are left, or if the background work is done.
         """
         if self._background is not None and self._background.done:
             return True
@@ -171,21 +170,21 @@ class Link:
 
     @property
     def background(self) -> Background[Any] | None:
-        """The work to wait for before `advance` can do anything; None if it waits for the socket."""
+        """The background work that must finish before `advance` can continue; None if it waits for the socket."""
         return self._background
 
     @property
     def due(self) -> float | None:
-        """When to call `advance` even without a socket event.
+        """The time to call `advance` even without a socket event.
 
-        None once READY, unless the session with SASL ends or the broker throttles the client.
+        None once READY, unless the SASL session ends or the broker throttles the client.
         """
         if self.phase in _SETTING_UP:
             return self._attempt_until
         return min((at for at in (self._session_until, self._throttled_until) if at is not None), default=None)
 
     def is_idle(self, now: float) -> bool:
-        """Return whether the connection has not been used for `connections.max.idle.ms`, so it may be half open."""
+        """Return whether the connection was not used for `connections.max.idle.ms`. It may then be half open."""
         return (
             self.phase is Phase.READY
             and now - self._used_at > self._options.max_idle_s
@@ -194,7 +193,7 @@ class Link:
         )
 
     def throttled_s(self, now: float) -> float:
-        """Return for how many seconds the broker reads no requests of this connection, because of a quota (KIP-219)."""
+        """Return how many seconds the broker will read no requests of this connection because of a quota (KIP-219)."""
         return 0.0 if self._throttled_until is None else max(0.0, self._throttled_until - now)
 
     def _begin_throttling(self, seconds: float, now: float) -> None:
@@ -228,7 +227,7 @@ class Link:
         return number
 
     def check_session(self, now: float) -> None:
-        """Let requests wait for another exchange of SASL if the session ends soon, or has ended on an idle link."""
+        """Authenticate again before further requests if the SASL session ends soon, or has ended on an idle link."""
         if self._session_until is not None and now >= self._session_until:
             self._session_until = None
             self._protocol.expire()
@@ -236,8 +235,8 @@ class Link:
     def advance(self, now: float, answers: list[CorrelatedResponse]) -> None:
         """Do everything that is possible without waiting, and append received responses to `answers`.
 
-        Any exception (TransportError, DecodeError, BrokerError, UnsupportedVersionError) leaves the link closed.
-        `answers` still holds the responses that came before the error.
+        Every exception (TransportError, DecodeError, BrokerError, UnsupportedVersionError) leaves the link closed.
+        `answers` then contains the responses that came before the error.
         """
         try:
             if self.phase is Phase.RESOLVING:
@@ -266,13 +265,16 @@ class Link:
 
     @property
     def unsent(self) -> int:
-        """Number of bytes that the socket has not accepted yet, without requests that wait for the handshake."""
+        """The number of bytes that the socket has not accepted yet.
+
+        Requests that wait for the handshake do not count.
+        """
         unsent: int = self._protocol.unsent
         return unsent
 
     @property
     def has_sent_all(self) -> bool:
-        """Whether the socket has accepted all requests, also those that waited for SASL or because of a quota."""
+        """Whether the socket has accepted all requests, including those that waited for SASL or because of a quota."""
         return not (self._protocol.unsent or self._protocol.has_held_back)
 
     def flush(self) -> None:
@@ -289,10 +291,10 @@ class Link:
         self._close(reset=True, has_failed=True)
 
     def close(self, *, reset: bool) -> None:
-        """Close the connection with FIN, or with RST, so that no request in transit takes effect later (R18).
+        """Close the connection with FIN, or (`reset`) with RST, so that no request in transit takes effect later (R18).
 
-        A reset counts as a failure while the connection is set up or a request has no response. A connection that is
-        idle is reset when its broker has left the cluster.
+        A reset counts as a failure while the connection is set up or while a request has no response. An idle
+        connection is reset when its broker has left the cluster.
         """
         self._close(reset=reset, has_failed=reset and (self.phase in _SETTING_UP or bool(self.unanswered)))
 

@@ -1,7 +1,8 @@
-"""Connections to other processes of this user over Unix sockets, with a timeout on every wait.
+"""Connections between processes of one user over Unix sockets, with a timeout on every wait.
 
 `multiprocessing.connection` has no timeouts: it waits forever for a stopped process that does not accept, and for the
-rest of a message. Both ends check the user at the other end, if the system reports it (Linux).
+rest of a message. Both ends check that the process at the other end belongs to the same user, if the system reports
+that (Linux).
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ _SHORTEST_S = 0.001
 
 
 class MessageSocket:
-    """Messages over a connected Unix socket, in the frames of `multiprocessing.connection`: a size, then the bytes.
+    """Sends and receives messages over a connected Unix socket.
 
-    A whole message is sent or received within `timeout` seconds. After that `send_bytes` and `recv_bytes` raise
-    TimeoutError, even if the other process sends a byte now and then.
+    A message has the format of `multiprocessing.connection`: a size, then the bytes. A whole message is sent or
+    received within `timeout` seconds. After that `send_bytes` and `recv_bytes` raise TimeoutError, even if the other
+    process sends a byte now and then.
     """
 
     def __init__(self, connected: socket.socket, timeout: float) -> None:
@@ -56,13 +58,13 @@ class MessageSocket:
         self._socket.sendall(_SIZE.pack(len(message)) + message)
 
     def poll(self, timeout: float) -> bool:
-        """Wait for the first bytes of a message at most `timeout` seconds, and return whether there are any."""
+        """Wait at most `timeout` seconds for the first bytes of a message. Return whether there are any."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(max(0.0, timeout) * 1000))
 
     def recv_bytes(self, most: int) -> bytes:
-        """Return the next message. Raises EOFError at the end, OSError for a message of more than `most` bytes."""
+        """Return the next message. Raises EOFError at the end of the stream, OSError for more than `most` bytes."""
         until = time.monotonic() + self._timeout
         (size,) = _SIZE.unpack(self._take(_SIZE.size, until))
         if not 0 <= size <= most:
@@ -85,7 +87,7 @@ class MessageSocket:
 
 @contextmanager
 def address_of(path: Path) -> Iterator[str]:
-    """Yield an address of the socket at `path` that is short enough for the kernel, valid while the block runs.
+    """Yield an address of the socket at `path` that is short enough for the kernel. It is valid during the block.
 
     A path that is too long is addressed through a descriptor of its directory. Raises ConfigError if the file name
     itself is too long or the system has no /proc, and OSError if the directory does not exist.
@@ -99,7 +101,7 @@ def address_of(path: Path) -> Iterator[str]:
         if len(os.fsencode(short)) > LONGEST_ADDRESS or not short.parent.exists():
             raise ConfigError(
                 f"cannot open the control socket {path}: its path has {len(os.fsencode(path))} bytes, at most "
-                f"{LONGEST_ADDRESS} are possible without /proc. Set TMPDIR to a shorter directory, the same for the "
+                f"{LONGEST_ADDRESS} are allowed without /proc. Set TMPDIR to a shorter directory, the same for the "
                 "driver and for the shell that runs streamgroup drain"
             )
         yield str(short)
@@ -108,11 +110,10 @@ def address_of(path: Path) -> Iterator[str]:
 
 
 class Listener:
-    """A listening socket at `path`, to which only this user may connect. Raises OSError and ConfigError as
-    `address_of`.
+    """A listening socket at `path` to which only processes of this user may connect.
 
-    `accept` waits at most `timeout` seconds, and each message of its connections may take `message_timeout` seconds.
-    `close` leaves the file in place.
+    `accept` waits at most `timeout` seconds. Each message on its connections may take `message_timeout` seconds.
+    `close` leaves the file in place. Raises OSError, and ConfigError as `address_of`.
     """
 
     def __init__(self, path: Path, backlog: int, timeout: float, message_timeout: float) -> None:
@@ -146,7 +147,7 @@ class Listener:
         return None
 
     def close(self) -> None:
-        """Stop accepting, and wake a thread that waits in `accept`."""
+        """Stop accepting. A thread that waits in `accept` returns."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -156,7 +157,7 @@ def connect(path: Path, timeout: float) -> MessageSocket:
     """Connect to the socket at `path`. `timeout` (seconds) applies to connecting and to each message.
 
     Raises FileNotFoundError or ConnectionRefusedError if no process listens, PermissionError if a process of another
-    user does, BlockingIOError if the process has not accepted within the timeout, and ConfigError as `address_of`.
+    user listens, BlockingIOError if the process has not accepted within the timeout, and ConfigError as `address_of`.
     """
     seconds = max(_SHORTEST_S, timeout)
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -165,7 +166,7 @@ def connect(path: Path, timeout: float) -> MessageSocket:
             _connect(opened, address, time.monotonic() + seconds)
         stranger = _stranger_at(opened)
         if stranger is not None:
-            raise PermissionError(f"{stranger} listens at {path}")
+            raise PermissionError(f"cannot connect to {path}: {stranger} listens there")
     except BaseException:
         opened.close()
         raise

@@ -1,7 +1,7 @@
-"""Non-blocking connections to many brokers, served by one thread.
+"""Serves non-blocking connections to many brokers in one thread.
 
-The poller sets no deadline for requests: its caller drops a connection when a response is overdue. The poller itself
-ends only a connection setup, after `connection_setup_timeout_ms`.
+The poller sets no deadline for requests: its caller drops a connection if a response is overdue. The poller itself ends
+only a connection setup, after `connection_setup_timeout_ms`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streamgroup.text import host_port
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Identifies one connection of a poller; handles are never reused. `tag` is the caller's name for it."""
+    """Identifies one connection of a poller. Handles are never used again. `tag` is a name that the caller chooses."""
 
     number: int
     host: str
@@ -38,7 +38,7 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionReady:
-    """The handshake is done; the poller sends the queued requests."""
+    """The event that the handshake of a connection is done. The poller sends the queued requests."""
 
     handle: Handle
     versions: BrokerVersions
@@ -46,7 +46,7 @@ class ConnectionReady:
 
 @dataclass(frozen=True, slots=True)
 class ResponseReceived:
-    """A response."""
+    """The event that a response has arrived."""
 
     handle: Handle
     correlation_id: int
@@ -59,7 +59,10 @@ class ResponseReceived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """The connection failed and its handle is invalid. Requests in `unanswered` may or may not have taken effect."""
+    """The event that a connection failed. Its handle is then invalid.
+
+    The requests in `unanswered` may or may not have taken effect.
+    """
 
     handle: Handle
     error: StreamGroupError
@@ -68,7 +71,10 @@ class ConnectionLost:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionIdle:
-    """The poller has closed a connection that was not used for `connections.max.idle.ms`. Its handle is invalid."""
+    """The event that the poller has closed a connection that was not used for `connections.max.idle.ms`.
+
+    Its handle is then invalid.
+    """
 
     handle: Handle
 
@@ -77,7 +83,10 @@ Event = ConnectionReady | ResponseReceived | ConnectionLost | ConnectionIdle
 
 
 class Poller:
-    """Connections that one thread opens, uses and waits for. Other threads may only call `wake`."""
+    """Opens connections, sends requests and returns responses as events. One thread uses it.
+
+    Other threads may only call `wake`.
+    """
 
     def __init__(
         self, options: ClientOptions, clock: Callable[[], float] = time.monotonic, dialect: Dialect = Dialect.KAFKA
@@ -92,7 +101,7 @@ class Poller:
         self._waker.setblocking(False)
 
     def connect(self, host: str, port: int, tag: str = "") -> Handle:
-        """Start connecting; `wait` returns `ConnectionReady` or `ConnectionLost`."""
+        """Start connecting. A later `wait` returns `ConnectionReady` or `ConnectionLost`."""
         handle = Handle(self._next_number, host, port, tag)
         self._next_number += 1
         self._links[handle] = Link(host, port, self._options, self._clock(), self.wake, dialect=self._dialect)
@@ -101,13 +110,14 @@ class Poller:
     def send(self, handle: Handle, request: AnyRequest, version: int | None = None, ceiling: int | None = None) -> int:
         """Queue `request` and return its correlation id. `wait` sends it once the connection is set up.
 
-        `version` defaults to the highest that both support, at most `ceiling`. Raises UnsupportedVersionError if
-        connected; before that the error arrives in `ConnectionLost`. Raises KeyError for an invalid handle.
+        `version` defaults to the highest version that client and broker support, at most `ceiling`. Raises
+        UnsupportedVersionError if the connection is ready; before that the error comes in a `ConnectionLost`. Raises
+        KeyError for an invalid handle.
         """
         return self._links[handle].send(request, version, ceiling)
 
     def has(self, handle: Handle) -> bool:
-        """Return whether the handle is valid, which it is until `wait` returns its ConnectionLost or ConnectionIdle."""
+        """Return whether the handle is valid: `wait` has not returned its ConnectionLost or ConnectionIdle."""
         return handle in self._links
 
     def versions(self, handle: Handle) -> BrokerVersions | None:
@@ -119,27 +129,27 @@ class Poller:
         return self._links[handle].has_sent_all
 
     def throttled_s(self, handle: Handle) -> float:
-        """Return the seconds for which the broker reads no requests, because of a quota; 0 for an invalid handle."""
+        """Return how many seconds the broker will read no requests because of a quota; 0 for an invalid handle."""
         link = self._links.get(handle)
         return 0.0 if link is None else link.throttled_s(self._clock())
 
     def drop(self, handle: Handle, *, reset: bool) -> None:
-        """Close a connection without further events. With `reset` no request in transit takes effect later (R18)."""
+        """Close a connection without any further event. With `reset` no request in transit takes effect later (R18)."""
         link = self._links.pop(handle, None)
         if link is not None:
             link.close(reset=reset)
 
     def wake(self) -> None:
-        """End the current or the next `wait`. Any thread may call this, any number of times."""
+        """End the current `wait`, or the next one. Any thread may call this, any number of times."""
         with contextlib.suppress(OSError):  # a full pipe ends the wait as well, and a closed poller has none
             self._waker.send(b"\0")
 
     def wait(self, timeout: float | None) -> list[Event]:
         """Send and receive until there are events, `wake` is called or `timeout` seconds have passed.
 
-        Returns the events of each connection in order, or none after a wake or a timeout. Idle connections come first,
-        so the caller can use no connection that the poller has closed. The list keeps events of a
-        connection that the caller drops while it handles the list.
+        Returns the events, in order for each connection; none after a wake or a timeout. ConnectionIdle events come
+        first, so that the caller uses no connection that the poller has closed. If the caller drops a connection while
+        it handles the list, later events of that connection are still in the list.
         """
         now = self._clock()
         until = None if timeout is None else now + timeout

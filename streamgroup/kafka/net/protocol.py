@@ -55,7 +55,10 @@ authenticated."""
 
 
 class CorrelatedResponse(NamedTuple):
-    """A response, the correlation id of its request, and the version of both (0 in Kafka 0.7, which has none)."""
+    """A response, the correlation id of its request, and the version of both.
+
+    The version is 0 in Kafka 0.7, which has no versions.
+    """
 
     correlation_id: int
     response: Any
@@ -81,7 +84,10 @@ class _Queued(NamedTuple):
 
 
 class FramedStream(ABC):
-    """The bytes of one connection, in either dialect: those to send, and the frames that arrive."""
+    """The protocol of one connection without its socket: the bytes to send, and the frames that arrive.
+
+    Base class for both dialects: `Protocol` and `Protocol07`.
+    """
 
     ENDED_BY: ClassVar[str] = ""
     """The usual causes of a broker closing the connection, for error messages."""
@@ -96,22 +102,22 @@ class FramedStream(ABC):
 
     @property
     def is_ready(self) -> bool:
-        """True if requests are sent at once."""
+        """Whether requests are sent at once."""
         return True
 
     @property
     def wants_mechanism(self) -> bool:
-        """True if the requests wait for an exchange of SASL, which can begin."""
+        """Whether a SASL exchange must begin before the queued requests can be sent."""
         return False
 
     @property
     def work(self) -> Callable[[], SaslStep] | None:
-        """The computation of the next token if it takes long, else None."""
+        """The computation of the next SASL token if it takes long, else None."""
         return None
 
     @property
     def session_lifetime_ms(self) -> int:
-        """Milliseconds after which the broker ends the session that the last exchange began; 0 for never."""
+        """Milliseconds after which the broker ends the SASL session of the last exchange; 0 for never."""
         return 0
 
     def outgoing(self) -> list[memoryview]:
@@ -124,7 +130,7 @@ class FramedStream(ABC):
 
     @property
     def has_held_back(self) -> bool:
-        """Whether requests wait until they may be sent."""
+        """Whether requests are queued because they may not be sent yet."""
         return False
 
     def sent(self, count: int) -> None:
@@ -136,7 +142,7 @@ class FramedStream(ABC):
         return self._reader.space()
 
     def received(self, count: int, answers: list[CorrelatedResponse]) -> None:
-        """Take over `count` bytes from `space()` and append the responses that they complete to `answers`.
+        """Take `count` bytes from `space()` and append the responses that they complete to `answers`.
 
         Raises TooLarge, DecodeError, UnsupportedVersionError, BrokerError if the broker refuses the handshake, or
         TlsError if the server uses TLS.
@@ -144,7 +150,7 @@ class FramedStream(ABC):
         try:
             frames = self._reader.received(count)
         except TlsAnswer as error:
-            raise TlsError(f"cannot speak to broker {self.peer} without TLS: {error}") from error
+            raise TlsError(f"cannot connect to broker {self.peer} without TLS: {error}") from error
         except DecodeError as error:
             pending = self.describe_pending() or "nothing"
             raise type(error)(f"broker {self.peer}: {error}; pending: {pending}{self.HINT}") from error
@@ -161,7 +167,10 @@ class FramedStream(ABC):
 
 
 class Protocol(FramedStream):
-    """The state of one connection: queued and in-flight requests, outgoing bytes, the partial incoming frame."""
+    """The protocol state of one connection to Kafka 0.8 or later.
+
+    It has the queued and the in-flight requests, the bytes to send, and the incomplete incoming frame.
+    """
 
     _authentication: Authentication | None
     _sasl_sent: tuple[int, SaslRequest] | None
@@ -193,12 +202,12 @@ class Protocol(FramedStream):
 
     @property
     def is_ready(self) -> bool:
-        """True if the versions are known, and the broker has accepted the client."""
+        """Whether the versions are known, and the broker has accepted the client."""
         return self.versions is not None and self._is_authenticated
 
     @property
     def wants_mechanism(self) -> bool:
-        """True if `authenticate` can be called, and must be for the queued requests to be sent."""
+        """Whether the owner must call `authenticate` before the queued requests can be sent."""
         return (
             self.versions is not None
             and not self._is_authenticated
@@ -219,7 +228,7 @@ class Protocol(FramedStream):
         return self._session_lifetime_ms
 
     def authenticate(self, mechanism: Mechanism) -> None:
-        """Begin an exchange of SASL. Raises AuthenticationError if the broker cannot do it."""
+        """Begin a SASL exchange. Raises AuthenticationError if the broker does not support it."""
         assert self.versions is not None
         self._authentication = Authentication(mechanism, self.versions)
         self._send_sasl(self._authentication.first())
@@ -230,15 +239,15 @@ class Protocol(FramedStream):
         self._go_on(self._authentication, answer)
 
     def expire(self) -> None:
-        """Queue the requests from now on until the broker has accepted the client again."""
+        """Queue all further requests until the broker has accepted the client again."""
         self._is_authenticated = not self._authenticates
 
     def mute(self) -> None:
-        """Queue the requests from now on, until `unmute`."""
+        """Queue all further requests until `unmute`."""
         self._is_muted = True
 
     def unmute(self) -> None:
-        """Write the requests that were queued since `mute`."""
+        """Send the requests that were queued since `mute`."""
         self._is_muted = False
         self._write_queued()
 
@@ -255,9 +264,10 @@ class Protocol(FramedStream):
         return ", ".join(asked)
 
     def send(self, request: Request[Any], version: int | None = None, ceiling: int | None = None) -> int:
-        """Queue `request` and return its correlation id. `version` defaults to the highest common one up to `ceiling`.
+        """Queue `request` and return its correlation id.
 
-        Raises UnsupportedVersionError if there is no common version; during the handshake `received` raises it.
+        `version` defaults to the highest version that client and broker support, at most `ceiling`. Raises
+        UnsupportedVersionError if there is none; during the handshake `received` raises it.
         """
         correlation_id = self._next_correlation_id()
         if not self.is_ready or self._is_muted:
@@ -272,8 +282,9 @@ class Protocol(FramedStream):
     def on_hang_up(self) -> bool:
         """Handle the end of the connection before `is_ready`. Return whether to connect again.
 
-        `outgoing` then returns the first bytes of the new connection. Raises AuthenticationError if the broker has
-        closed two connections instead of answering a SASL token: a broker that stops closes one.
+        `outgoing` then returns the first bytes for the new connection. Raises AuthenticationError if the broker has
+        closed two connections instead of answering a SASL token. One closed connection proves nothing: the broker may
+        be stopping.
         """
         if self._authentication is not None and self._authentication.is_raw:
             self._silent_ends += 1
@@ -291,11 +302,11 @@ class Protocol(FramedStream):
             self._send_handshake(more)
 
     def on_connection_lost(self) -> None:
-        """Handle a failed connection: the broker may return with another release, so the next handshake asks again."""
+        """Handle a failed connection: forget the broker's release, since it may return with another one."""
         self._handshake.forget_release()
 
     def describe_eof(self) -> str:
-        """Return the predicate of the error for an end of the stream at this point: `closed the connection; ...`."""
+        """Return what the error says about an end of the stream now: `closed the connection; ...`."""
         if self.versions is None:
             return (
                 f"closed the connection on each request of the handshake ({ALL_HANDSHAKE_REQUESTS}). "
@@ -443,7 +454,7 @@ class Protocol(FramedStream):
 
 
 class SaslRequest(NamedTuple):
-    """A request of the exchange, and the version in which to send it."""
+    """A request of the SASL exchange, and the version to send it in."""
 
     request: Request[Any]
     version: int
@@ -457,7 +468,7 @@ SaslStep: TypeAlias = SaslRequest | bytes | None
 
 
 class Authentication:
-    """One exchange of `mechanism` with the broker that has `versions`."""
+    """One SASL exchange by `mechanism` with a broker that supports `versions`."""
 
     def __init__(self, mechanism: Mechanism, versions: BrokerVersions) -> None:
         self._mechanism = mechanism
@@ -473,11 +484,11 @@ class Authentication:
 
     @property
     def takes_long(self) -> bool:
-        """True if the next `on_response` or `on_token` takes long: call it in another thread."""
+        """Whether the next call of `on_response` or `on_token` takes long. It should then run in another thread."""
         return self._mechanism.takes_long
 
     def first(self) -> SaslRequest:
-        """Return the first request. Raises AuthenticationError if the broker authenticates in another way."""
+        """Return the first request. Raises AuthenticationError if the broker does not support SaslHandshake."""
         try:
             self._versions.highest(SaslHandshakeRequest)
         except UnsupportedVersionError:
@@ -489,7 +500,7 @@ class Authentication:
         return SaslRequest(SaslHandshakeRequest(mechanism=self.name), 1 if self._in_requests else 0)
 
     def on_response(self, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> SaslStep:
-        """Handle an answer. Return the next request, a token to send without a header, or None if there is none.
+        """Handle a response of the broker. Return the next request, a token to send without a header, or None.
 
         Raises AuthenticationError if the exchange has failed, TransportError if a retry may succeed.
         """
@@ -509,7 +520,7 @@ class Authentication:
         return self._sent(self._mechanism.next(token))
 
     def on_silent_end(self) -> AuthenticationError | TransportError:
-        """Return the error of a broker that closes the connection instead of answering a token without a header."""
+        """Return the error if the broker closes the connection instead of answering a token without a header."""
         return self._mechanism.rejected("it closed the connection without an answer, as brokers before 1.0 do")
 
     def _sent(self, token: bytes | None) -> SaslStep:
@@ -529,7 +540,7 @@ class Authentication:
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             raise self._mechanism.error(
                 "the listener does not use SASL",
-                "Set kafka.security.protocol to PLAINTEXT or SSL, or the port to that of a listener with SASL",
+                "Set kafka.security.protocol to PLAINTEXT or SSL, or set the port of a listener with SASL",
             )
         if response.error_code:
             self._check(response.error_code, "")
@@ -539,7 +550,7 @@ class Authentication:
         reported = f": {self._mechanism.excerpt(message)}" if message else ""
         error = error_of(code)
         if may_succeed_later(code):
-            context = f"SASL {self.name} with broker {self._versions.broker}{reported}"
+            context = f"cannot authenticate to broker {self._versions.broker} by SASL {self.name}{reported}"
             raise TransportError(f"{context}: {error.name}. A retry may succeed")
         # An AuthError ends the query. The group's thread would connect again after a BrokerError.
         raise self._mechanism.error(

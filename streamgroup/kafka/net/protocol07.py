@@ -1,8 +1,8 @@
-"""The Kafka 0.7 protocol of one connection without its socket, used as the one of `protocol.py`.
+"""The Kafka 0.7 protocol of one connection without its socket. Its interface is that of `protocol.py`.
 
 Kafka 0.7 has no handshake, versions or correlation ids: ids are this client's own count, and responses come in the
 order of the requests. The broker closes the connection on a request that it refuses. The error for an end of the stream
-therefore lists the causes.
+therefore lists the possible causes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class _InFlight07(NamedTuple):
 
 
 class Protocol07(FramedStream):
-    """The state of one connection: in-flight requests, outgoing bytes, the partial incoming frame."""
+    """The protocol state of one connection to Kafka 0.7.
+
+    It has the in-flight requests, the bytes to send, and the incomplete incoming frame.
+    """
 
     ENDED_BY = _HANG_UP_CAUSES
     HINT = ". Check that this is a broker of Kafka 0.7"
@@ -58,14 +61,14 @@ class Protocol07(FramedStream):
 
     @property
     def unanswered(self) -> tuple[int, ...]:
-        """The numbers of all requests without a response, the oldest first."""
+        """The ids of all requests without a response, the oldest first."""
         return tuple(asked.number for asked in self._in_flight)
 
     def describe_pending(self) -> str:
         return ", ".join(describe(asked.request) for asked in self._in_flight)
 
     def send(self, request: Request07, version: int | None = None, ceiling: int | None = None) -> int:
-        """Queue `request` and return its number. PRODUCE and MULTIPRODUCE, which the broker never answers, expect none.
+        """Queue `request` and return its id. The broker never answers PRODUCE and MULTIPRODUCE.
 
         `version` and `ceiling` are ignored: 0.7 has no versions. Raises EncodeError.
         """

@@ -1,4 +1,4 @@
-"""The user that brokers see for a connection, as far as the options show it: for the errors of the authorizer."""
+"""Determines the user that brokers see for a connection, for authorization errors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from streamgroup.text import host_ports
 def requester_of(options: ClientOptions) -> Requester:
     """Return the principal and the bootstrap servers of `options`.
 
-    The principal is the one that Kafka's default rules make: the user of SASL, else the subject of the client
-    certificate, else `User:ANONYMOUS`. It is empty if only the brokers know the user, as with a token from elsewhere.
+    The principal follows Kafka's default rules: the SASL user, else the subject of the client certificate, else
+    `User:ANONYMOUS`. It is "" if only the brokers can tell the user, for example from a token that a function returns.
     """
     servers = host_ports(options.bootstrap_servers)
     return Requester(_principal(options), servers)

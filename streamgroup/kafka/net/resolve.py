@@ -1,4 +1,4 @@
-"""Resolves host names with a deadline: getaddrinfo has none, so each look-up runs in its thread."""
+"""Resolves host names with a deadline. getaddrinfo has none, so each look-up runs in a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RETRY_INTERVAL_S = 1.0
 
 
 class Address(NamedTuple):
-    """One address, as `socket.socket` and `connect` take it."""
+    """One resolved address, in the form of the arguments of `socket.socket` and `connect`."""
 
     family: socket.AddressFamily
     sockaddr: Any
@@ -26,9 +26,9 @@ class Address(NamedTuple):
 
 
 class HostLookup:
-    """The addresses of one host, resolved in the background; a numeric host is resolved at once.
+    """Resolves one host in the background. A numeric address is resolved at once.
 
-    The thread of the look-up calls `notify` at the end. A caller need not wait for the end.
+    `notify()` is called in the look-up's thread at its end.
     """
 
     __slots__ = ("_addresses", "_done", "_error", "_host", "_notify", "_port")
@@ -75,11 +75,11 @@ def require_resolvable(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> float:
-    """Wait until one of `servers` has an address, and return the seconds that are left of `timeout` seconds.
+    """Wait until one of `servers` has an address. Return how many of the `timeout` seconds are left.
 
-    Called at the start of a query, when a wrong name is a mistake to report. Later an unresolvable name is a failed
-    connection like any other, and retried. Look-ups that are still pending after `timeout` are not failures. Raises
-    ConfigError, which names all servers, after every look-up has failed for `RESOLVE_TIMEOUT_S`.
+    It is called at the start of a query, when a wrong name is a mistake to report. Later an unresolvable name is
+    retried, as any failed connection. Look-ups that are still pending after `timeout` are not failures. Raises
+    ConfigError, which lists all servers, if all look-ups have failed for `RESOLVE_TIMEOUT_S`.
     """
     began = clock()
     deadline = began + timeout

@@ -1,4 +1,7 @@
-"""The bytes of one connected socket, without waiting: unencrypted here, encrypted in `tls/transport.py`."""
+"""Sends and receives the bytes of one connected socket without waiting: plaintext.
+
+`tls/transport.py` does so with TLS.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,16 @@ recognized, and the client retries as after any lost connection."""
 
 
 def set_user_timeout(connected: socket.socket, milliseconds: int) -> None:
-    """Set TCP_USER_TIMEOUT if the system has it."""
+    """Set the socket option TCP_USER_TIMEOUT if the system has it."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, min(milliseconds, _LONGEST_USER_TIMEOUT_MS))
 
 
 class Transport(ABC):
-    """One connected, non-blocking socket. `send` and `receive_into` raise OSError if the connection is lost."""
+    """The bytes of one connected, non-blocking socket: plaintext or TLS.
+
+    `send` and `receive_into` raise OSError if the connection is lost.
+    """
 
     _socket: socket.socket
 
@@ -40,32 +46,32 @@ class Transport(ABC):
         return self._socket.fileno()
 
     def set_user_timeout(self, milliseconds: int) -> None:
-        """Let the kernel end the connection if the other end accepts no bytes for so long."""
+        """Let the kernel end the connection if the other end acknowledges no bytes for `milliseconds`."""
         set_user_timeout(self._socket, milliseconds)
 
     def close(self, *, reset: bool) -> None:
-        """Close the connection with FIN, or with RST, so that no bytes in transit take effect later."""
+        """Close the connection with FIN, or (`reset`) with RST, so that no bytes in transit take effect later."""
         if reset:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._socket.close()
 
     @abstractmethod
     def shake_hands(self, now: float) -> bool:
-        """Go on with the handshake of the transport at `now` seconds, and return whether it is done.
+        """Continue the handshake of the transport. Return whether it is done. `now` is in seconds.
 
-        If not, call it again on the next event, and after PROBE_TIMEOUT_S without one.
+        If it is not done, call this again on the next socket event, and after PROBE_TIMEOUT_S without one.
 
-        Raises TransportError if the connection is lost, and another StreamGroupError where no retry mends the failure.
+        Raises TransportError if the connection is lost, and another StreamGroupError if retrying will not help.
         """
 
     @abstractmethod
     def interest(self, has_unsent: bool) -> int:
-        """Return the events to poll the descriptor for. `has_unsent` is true if there are bytes to send."""
+        """Return the events to poll the socket for. `has_unsent` is true if there are bytes to send."""
 
     @property
     @abstractmethod
     def pending(self) -> bool:
-        """True if `receive_into` has bytes at once although the descriptor may not be readable."""
+        """Whether `receive_into` can return bytes although the socket may not be readable."""
 
     @abstractmethod
     def send(self, pieces: Sequence[memoryview]) -> int:
@@ -73,9 +79,10 @@ class Transport(ABC):
 
     @abstractmethod
     def receive_into(self, space: memoryview) -> int | None:
-        """Receive into `space`, and return the number of bytes; 0 at the end of the stream, None if there are none yet.
+        """Receive into `space`, and return the number of bytes: 0 at the end of the stream, None if there are none yet.
 
-        Fewer bytes than `space` has mean that the rest has not arrived, or that other connections come first.
+        If it is less than the size of `space`, either no more bytes have arrived, or other connections get their turn
+        first.
         """
 
     @abstractmethod
@@ -84,7 +91,7 @@ class Transport(ABC):
 
 
 class PlainTransport(Transport):
-    """TCP without encryption."""
+    """A TCP connection without encryption."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -121,10 +128,10 @@ _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 def acknowledge_at_once() -> None:
-    """Set TCP_QUICKACK on all TCP sockets of this process.
+    """Set TCP_QUICKACK on all TCP sockets of this process, so that the kernel sends acknowledgements without delay.
 
-    PySpark does not pass the JVM's socket to a data source. On a socket of a broker the option does no harm. Sockets
-    of other kinds are not changed, such as those of spark.python.unix.domain.socket.enabled.
+    PySpark does not pass the JVM's socket to a data source, so the option is set on all. It does no harm on a socket to
+    a broker. Other kinds of sockets are not changed, such as those of spark.python.unix.domain.socket.enabled.
     """
     if _QUICKACK is None:
         return

@@ -1,1 +1,1 @@
-"""The producer as a pure machine: which records go to which partition, in which batches and requests, and when."""
+"""The producer as a pure state machine: it chooses partitions, batches, requests, their order and retries."""

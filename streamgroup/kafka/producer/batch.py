@@ -1,4 +1,4 @@
-"""A batch: records of one partition that are sent, acknowledged and failed together."""
+"""A batch of the producer: records of one partition that are sent, acknowledged or failed together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _SEQUENCES = 2**31
 
 
 class Payload(Protocol):
-    """Records of one partition. The producer reads only their number and size, and returns them unchanged."""
+    """Records of one partition, in the type of the caller.
+
+    The producer reads only their number and size, and returns them unchanged.
+    """
 
     @property
     def count(self) -> int:
@@ -21,11 +24,11 @@ class Payload(Protocol):
 
     @property
     def size(self) -> int:
-        """The bytes of the encoded records; before compression an upper bound is enough."""
+        """The bytes of the encoded records. An upper bound before compression is enough."""
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id and its epoch. Sequence numbers count within one identity and partition."""
+    """A producer id and its epoch. Brokers check sequence numbers per identity and partition."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -36,7 +39,7 @@ NO_IDENTITY = ProducerIdentity()
 
 
 class BatchState(Enum):
-    """The states of a batch."""
+    """The states of a `ProducerBatch`."""
 
     QUEUED = "queued"
     """Not sent yet. Only in this state may payloads be added."""
@@ -56,10 +59,10 @@ class BatchState(Enum):
 
 
 class ProducerBatch:
-    """The records of one partition in one batch. Times are seconds on the caller's clock.
+    """One batch of records of one partition, with its state. Times are seconds on the caller's clock.
 
-    The shell reads `payloads`, and the identity and `base_sequence` whenever it sends the batch: these may change
-    between two attempts. `encoded` belongs to the shell, for the encoded records; the producer does not read it.
+    The caller reads `payloads`, `identity` and `base_sequence` each time it sends the batch: the last two may change
+    between two attempts. `encoded` is for the caller, to keep the encoded records; the producer does not read it.
     """
 
     __slots__ = (
@@ -115,7 +118,7 @@ class ProducerBatch:
 
     @property
     def maybe_written(self) -> bool:
-        """Whether a broker may have the batch, or may receive it by the current attempt."""
+        """Whether a broker may have the batch, or may still receive it by the pending request."""
         return self.doubtful or self.state is BatchState.IN_FLIGHT
 
     def add(self, payload: Payload) -> None:
@@ -124,12 +127,15 @@ class ProducerBatch:
         self.size += payload.size
 
     def number(self, identity: ProducerIdentity, sequence: int) -> int:
-        """Give the batch its identity and its first sequence number; return the number after its last."""
+        """Set the identity and the first sequence number of the batch.
+
+        Return the sequence number after its last record.
+        """
         self.identity, self.base_sequence = identity, sequence
         return (sequence + self.count) % _SEQUENCES
 
     def part(self, payload: Payload) -> ProducerBatch:
-        """Return a batch of `payload`, a part of this batch. It has the same age and attempts, and is as doubtful."""
+        """Return a new batch of `payload`, a part of this batch. It keeps this batch's age, attempts and doubts."""
         part = ProducerBatch(self.partition, payload, self.created_at)
         part.full = True
         part.attempts, part.node = self.attempts, self.node

@@ -1,4 +1,4 @@
-"""The state of a producer apart from its partitions: brokers, states, topics, and the producer id with its epoch."""
+"""The state of a producer that does not belong to one partition: brokers, topics, producer id and epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamgroup.transitions import Transition, TransitionTable
 
 @dataclass(slots=True)
 class PendingProduce:
-    """A Produce request without an answer yet."""
+    """A Produce request that the broker has not answered yet."""
 
     node: int
     batches: tuple[ProducerBatch, ...]
@@ -26,7 +26,7 @@ class PendingProduce:
 
 @dataclass(slots=True)
 class Node:
-    """One broker. Times are seconds on the caller's clock."""
+    """What the producer knows about one broker. Times are seconds on the caller's clock."""
 
     tokens: set[int] = field(default_factory=set)
     """The pending requests."""
@@ -38,16 +38,16 @@ class Node:
     """Lost connections since the last answer."""
 
     def available_at(self) -> float:
-        """Return when throttling and backoff allow the next request to the broker."""
+        """Return the time at which throttling and backoff allow the next request to the broker."""
         return max(self.muted_until, self.retry_at)
 
 
 class ProducerState(Enum):
-    """The states of a producer."""
+    """The states of a `Producer`."""
 
     NO_ID = "no id"
     """Idempotent, and without records so far."""
-    ASKING_ID = "asking for an id"
+    ASKING_ID = "requesting an id"
     """InitProducerId is pending or waits for its backoff. No partition without an identity sends a batch."""
     READY = "ready"
     """Has an identity, and no partition lacks a sequence number."""
@@ -61,7 +61,7 @@ class ProducerState(Enum):
 
 
 class ProducerCue(Enum):
-    """The causes of transitions."""
+    """The events that change the state of a `Producer`."""
 
     RECORDS = "records to write"
     ID_GIVEN = "id given"
@@ -98,10 +98,10 @@ _LATE_S = 3.0
 
 
 class Topics:
-    """The topics that the producer writes or looks for. Times are seconds on the caller's clock.
+    """The metadata of the topics that a producer writes, and when to read them again. Times are seconds.
 
-    Each Metadata request may create the topics that it names (`auto.create.topics.enable`). So it names only topics
-    that the producer looks for or has records for: a deleted topic is not created again unless it is written.
+    Each Metadata request may create the topics in it (`auto.create.topics.enable`). So it contains only topics that the
+    producer looks for or has records for: a deleted topic is not created again unless it is written.
     """
 
     def __init__(self, config: ProducerConfig, random: Random) -> None:
@@ -126,25 +126,28 @@ class Topics:
         """Why the last metadata request failed. Empty after an answer."""
 
     def get(self, topic: str) -> TopicInfo | None:
-        """Return the topic from the last metadata; None if they lack it."""
+        """Return the topic from the last metadata; None if it is not in them."""
         return self._known.get(topic)
 
     def limit(self, topic: str) -> int | None:
-        """Return the bytes of the largest batch that the topic accepts; None if unknown."""
+        """Return the size limit of the topic's batches in bytes (max.message.bytes); None if unknown."""
         return self._limits.get(topic)
 
     def want_limit(self, topic: str) -> None:
-        """Read the limit of the topic with the next metadata, unless it cannot be read."""
+        """Read the topic's batch size limit with the next metadata, unless the user may not read it."""
         if topic not in self._no_limit:
             self._wants_limit.add(topic)
             self.refresh()
 
     def limits_to_read(self, asked: frozenset[str]) -> frozenset[str]:
-        """Return the topics of `asked` whose limits to read. With acks=0 these are all, since no broker answers."""
+        """Return the topics in `asked` whose batch size limit must be read.
+
+        With acks=0 these are all, because no broker reports a batch that is too large.
+        """
         return (asked if self._config.acks == NO_ACKS else asked & self._wants_limit) - self._no_limit
 
     def read_limits(self, limits: Mapping[str, int], no_limits: Iterable[str]) -> None:
-        """Store the limits of topics. The limits of `no_limits` cannot be read."""
+        """Store the batch size limits of topics. Those of `no_limits` cannot be read."""
         self._limits.update(limits)
         self._no_limit.update(no_limits)
         self._wants_limit.difference_update(limits, no_limits)
@@ -154,7 +157,10 @@ class Topics:
         return {topic: info.topic_id for topic, info in known if info is not None and info.topic_id != NO_TOPIC_ID}
 
     def look_for(self, topic: str, now: float, *, again: bool = False) -> TopicInfo | None:
-        """Return the topic, or start to look for it. `again`: look for it even if it is known."""
+        """Return the topic if it is known, else request its metadata and return None.
+
+        With `again` its metadata are requested even if it is known.
+        """
         self.use(topic, now)
         info = None if again else self._known.get(topic)
         if info is None:
@@ -165,7 +171,10 @@ class Topics:
         self._used_at[topic] = now
 
     def forget_idle(self, waiting: Set[str], now: float) -> list[str]:
-        """Forget the topics that were not used for metadata.max.idle.ms, and return them. `waiting` are in use."""
+        """Forget the topics that were not used for metadata.max.idle.ms, and return them.
+
+        Topics in `waiting` (they have unsent or unacknowledged records) count as used.
+        """
         limit = now - self._config.metadata_max_idle_ms / 1000
         in_use = waiting | self._wanted.keys()
         idle = [topic for topic, used_at in self._used_at.items() if used_at <= limit and topic not in in_use]
@@ -183,7 +192,7 @@ class Topics:
         self._urgent = True
 
     def read(self, topics: Mapping[str, TopicInfo], asked: frozenset[str], now: float) -> list[TopicInfo]:
-        """Store metadata. Return the topics that were looked for and now exist."""
+        """Store the metadata of the topics `asked`. Return the topics that were looked for and now exist."""
         self._pending, self.reason = False, ""
         for topic in asked:
             self._read_at[topic] = now
@@ -198,18 +207,18 @@ class Topics:
         return [topics[topic] for topic in found]
 
     def failed(self, reason: str, now: float) -> None:
-        """Read the metadata again after a backoff, since no broker has answered."""
+        """Record a failed Metadata request. It is sent again after a backoff."""
         self._pending, self._urgent, self.reason = False, True, reason
         self._attempts += 1
         self._not_before = now + self._config.backoff_s(self._attempts, self._random)
 
     def drop(self, topic: str) -> bool:
-        """Stop looking for a topic. Return whether it was looked for."""
+        """Stop looking for a topic. Return whether the producer was looking for it."""
         self._late.discard(topic)
         return self._wanted.pop(topic, None) is not None
 
     def late(self, now: float) -> Iterator[tuple[str, float]]:
-        """Yield each topic once that the metadata have lacked for `_LATE_S`, and the seconds until it is given up."""
+        """Yield each topic that was missing for `_LATE_S`, once, with the seconds until it is given up."""
         limit = self._config.max_block_ms / 1000
         for topic, since in self._wanted.items():
             if topic not in self._late and since + _LATE_S <= now < since + limit:
@@ -217,16 +226,17 @@ class Topics:
                 yield topic, since + limit - now
 
     def missing(self, now: float) -> Iterator[str]:
-        """Stop looking for the topics that did not appear within max.block.ms, and yield them."""
+        """Yield the topics that did not appear within max.block.ms. The producer stops looking for them."""
         limit = self._config.max_block_ms / 1000
         for topic in [topic for topic, since in self._wanted.items() if now >= since + limit]:
             self.drop(topic)
             yield topic
 
     def take_due(self, waiting: Set[str], unsettled: bool, now: float) -> frozenset[str]:
-        """Return the topics to read metadata of now; empty if no request is due.
+        """Return the topics to read the metadata of now; empty if no request is due.
 
-        `waiting` are the topics that have unsent or unacknowledged records. `unsettled`: one of them lacks a leader.
+        `waiting` are the topics with unsent or unacknowledged records. `unsettled`: one of them has a partition without
+        a leader.
         """
         if not (self._urgent or self._wanted or unsettled):
             self._attempts = 0
@@ -237,7 +247,7 @@ class Topics:
         return asked
 
     def wake_at(self, waiting: Set[str], unsettled: bool) -> float:
-        """Return when the next metadata are due, or a topic is late or given up; infinity without any of these."""
+        """Return when the next Metadata request is due, or a topic is late or given up; infinity if nothing is due."""
         is_idle = self._pending or not (waiting or self._wanted)
         next_read = float("inf") if is_idle else self._due_at(waiting, unsettled)
         limit = self._config.max_block_ms / 1000
@@ -255,7 +265,7 @@ _LAST_EPOCH = 2**15 - 1
 
 
 class IdentitySource:
-    """The newest producer id and epoch, and the state of InitProducerId. Times are seconds on the caller's clock."""
+    """The current producer id and epoch, and the state of InitProducerId. Times are seconds on the caller's clock."""
 
     def __init__(self) -> None:
         self.current = NO_IDENTITY
@@ -269,7 +279,7 @@ class IdentitySource:
         self._fenced = False
 
     def take_due(self, now: float) -> bool:
-        """Return whether to send InitProducerId now. The request is then pending."""
+        """Return whether to send InitProducerId now. If True, the request counts as pending."""
         due = not self.pending and now >= self.retry_at
         self.pending |= due
         return due
@@ -283,11 +293,11 @@ class IdentitySource:
         self.attempts += 1
 
     def fenced(self, identity: ProducerIdentity) -> None:
-        """Note that another producer uses the id of `identity`."""
+        """Record that another producer uses the producer id of `identity`."""
         self._fenced |= identity.producer_id == self.current.producer_id
 
     def retire(self, used: ProducerIdentity) -> bool:
-        """Make sure that no partition gets the identity `used` from now on. Return False if that needs a new id.
+        """Make sure that no partition starts with the identity `used` from now on. Return False if that needs a new id.
 
         A producer without transactional id raises its own epoch, as in Java: brokers accept a higher epoch at sequence
         0, and reject late requests of lower epochs. InitProducerId would return a new id (KIP-360).

@@ -1,4 +1,4 @@
-"""The columns that a write reads: checks of the query's schema and of each Arrow batch.
+"""The columns that a write reads from Spark: checks of the query's schema, and conversion of each Arrow batch.
 
 Names, types and errors are the same as in Spark's own sink (`KafkaWriter`). Other columns are ignored.
 """
@@ -30,10 +30,10 @@ _TYPES = {
 
 
 def check_columns(columns: Iterable[tuple[str, str]], topic: str | None, *, include_timestamp: bool = False) -> None:
-    """Check the schema of a query: name and type of each column, the type as Spark's `simpleString` writes it.
+    """Check the columns of a query before a write. `columns` are (name, type as Spark's `simpleString`).
 
-    `topic` is the option. If it is set, the column `topic` is ignored. Names are case-sensitive, as in Spark's sink.
-    The first of two columns with one name counts. Raises ConfigError for a missing column or a wrong type.
+    `topic` is the option. If it is set, the column `topic` is ignored. Names are case-sensitive, as in Spark's sink. If
+    two columns have one name, the first counts. Raises ConfigError for a missing column or a wrong type.
     """
     found: dict[str, str] = {}
     for name, kind in columns:
@@ -65,7 +65,7 @@ def _in_another_case(name: str, found: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SinkColumns:
-    """The rows of one Arrow batch in the types that a producer needs, one element per row."""
+    """The columns of one Arrow batch to write, in the types that the producer needs. One element per row."""
 
     key: pa.Array | None
     """Binary or large binary. None without the column."""
@@ -85,7 +85,7 @@ class SinkColumns:
         return len(self.value)
 
     def rows_by_topic(self) -> list[tuple[str, Longs | None]]:
-        """Return each topic with its rows, ascending. None means all rows."""
+        """Return each topic with the indices of its rows, ascending. None means all rows."""
         if isinstance(self.topic, str):
             return [(self.topic, None)] if len(self) else []
         encoded = self.topic.dictionary_encode()
@@ -99,7 +99,7 @@ class SinkColumns:
 
 
 def stable_order(numbers: npt.NDArray[np.int32]) -> Longs:
-    """Return the indices that sort numbers which are not negative. Equal numbers keep their order."""
+    """Return the indices that sort non-negative numbers. Equal numbers keep their order."""
     # numpy sorts 16-bit numbers by radix, which is several times faster.
     narrow = numbers.astype(np.uint16) if len(numbers) and numbers.max() < 1 << 16 else numbers
     return np.argsort(narrow, kind="stable")
@@ -108,10 +108,11 @@ def stable_order(numbers: npt.NDArray[np.int32]) -> Longs:
 def read_columns(
     batch: pa.RecordBatch, *, topic: str | None, now_ms: int, include_timestamp: bool = False, first_row: int = 0
 ) -> SinkColumns:
-    """Return the columns of an Arrow batch whose schema `check_columns` has accepted. Keys and values are not copied.
+    """Return the columns of an Arrow batch, whose schema `check_columns` has accepted. Keys and values are not copied.
 
-    `now_ms` is the timestamp of records without one, in milliseconds since 1970. Raises EncodeError,
-    which names the row, for a null or empty topic, a header without a key, or a timestamp before 1970.
+    `now_ms` is the timestamp of records without one, in milliseconds since 1970. `first_row` is the number of the
+    batch's first row in the task, for errors. Raises EncodeError with the row for a null or empty topic, a header
+    without a key, or a timestamp before 1970.
     """
     value = _binary(_column(batch, "value"))
     assert value is not None

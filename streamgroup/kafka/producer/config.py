@@ -16,7 +16,7 @@ success, and a repetition of an older batch with OUT_OF_ORDER_SEQUENCE_NUMBER.""
 
 
 class Idempotence(Enum):
-    """`enable.idempotence`."""
+    """The values of `enable.idempotence`."""
 
     OFF = "off"
     PREFERRED = "preferred"
@@ -27,7 +27,7 @@ class Idempotence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
-    """How a producer batches, sends and retries. Times are in milliseconds and sizes in bytes.
+    """The options of a producer: batching, sending and retries. Times are in milliseconds and sizes in bytes.
 
     Raises ConfigError for a combination that Java's producer rejects too.
     """
@@ -68,7 +68,10 @@ class ProducerConfig:
 
     @property
     def wants_idempotence(self) -> bool:
-        """Whether the producer requests an id. As in Java, options that forbid idempotence turn the default off."""
+        """Whether the producer is idempotent: it requests a producer id.
+
+        As in Java, options that exclude idempotence turn it off if `enable.idempotence` is not set.
+        """
         return self.idempotence is not Idempotence.OFF and self._allows_idempotence
 
     @property
@@ -76,5 +79,5 @@ class ProducerConfig:
         return self.acks == ALL_ACKS and 1 <= self.max_in_flight <= MOST_IN_FLIGHT and self.retries > 0
 
     def backoff_s(self, attempt: int, random: Random) -> float:
-        """Return the seconds to wait before attempt `attempt`, where 1 is the first repetition (KIP-580)."""
+        """Return the seconds to wait before retry number `attempt` (the first retry is 1, KIP-580)."""
         return backoff_s(attempt, self.retry_backoff_ms, self.retry_backoff_max_ms, random)

@@ -1,10 +1,10 @@
-"""The events that a producer handles, and the actions that it returns.
+"""The events that a `Producer` handles, and the actions that it returns.
 
-The contract of `Producer.step(event, now) -> list[Action]`: the shell carries out the actions in their order and
-reports the results as events. Times are seconds of one monotonic clock.
+The *shell* is the code that owns sockets and clock. It calls `Producer.step(event, now) -> list[Action]`, carries out
+the actions in their order, and reports the results as events. Times are seconds of one monotonic clock.
 
 - The shell answers a `Send` by one `Answered`, or by `Written` with acks=0. If the connection is lost or cannot be
-  made, one `Disconnected` answers all pending `Send`s of the broker. The producer ignores tokens that are not pending.
+  made, one `Disconnected` answers all pending `Send`s to the broker. The producer ignores tokens that are not pending.
 - The producer watches the timeout of a request, and returns a `Disconnect` when it has passed.
 - The shell answers each `GetProducerId` by `ProducerIdGiven` or `ProducerIdRefused`, each `ReadMetadata` by
   `MetadataRead` or `MetadataFailed`, each `Split` by `SplitInto`, each `Reroute` by `Rerouted`.
@@ -28,9 +28,9 @@ from streamgroup.model import Broker, TopicInfo, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class FindTopics:
-    """Find these topics: each is answered by `TopicFound` or, after `max.block.ms`, by `TopicMissing`.
+    """Event: find these topics. Each is answered by `TopicFound` or, after `max.block.ms`, by `TopicMissing`.
 
-    `again`: read their metadata again, since the known metadata lack a partition.
+    With `again` their metadata are read again, because the known metadata lack a partition.
     """
 
     topics: tuple[str, ...]
@@ -39,9 +39,9 @@ class FindTopics:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write these records, each to its partition, in this order.
+    """Event: write these records, each to its partition, in this order.
 
-    Only a `Split` or `Reroute` divides a payload. A payload larger than `batch.size` is a batch of its own.
+    Only a `Split` or `Reroute` divides a payload. A payload larger than `batch.size` becomes a batch of its own.
     """
 
     payloads: Sequence[tuple[TopicPartition, Payload]]
@@ -49,19 +49,22 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Send all batches without lingering. `Flushed` follows when every batch is resolved."""
+    """Event: send all batches without lingering.
+
+    The action `Flushed` follows when every batch is delivered or failed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Fail every unresolved batch now. The producer stays usable."""
+    """Event: fail every batch that is not delivered. The producer stays usable."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer to the `Send` with this token, and the API version."""
+    """Event: the response to the `Send` with this token, and the version of Produce."""
 
     token: int
     response: ProduceResponse
@@ -70,16 +73,16 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The request with this token is written to the socket. Reported only with acks=0, which has no answer."""
+    """Event: the request with this token is written to the socket. Only with acks=0, which has no response."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The connection to a broker is lost or could not be made: none of its pending requests gets an answer.
+    """Event: the connection to a broker was lost or could not be made. Its pending requests get no response.
 
-    `written` is False if no byte of them was sent, as when no connection could be made.
+    `written` is False if no byte of these requests was sent, for example because no connection could be made.
     """
 
     node: int
@@ -89,9 +92,9 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRead:
-    """The metadata of the topics `asked`; `topics` has the existing ones.
+    """Event: the metadata of the topics `asked`. `topics` has those that exist.
 
-    `errors` are the error codes of topics, such as TOPIC_AUTHORIZATION_FAILED. The shell may also send the event
+    `errors` has the error codes of topics, such as TOPIC_AUTHORIZATION_FAILED. The shell may also send the event
     without a `ReadMetadata`. For each topic of `ReadMetadata.limits`, `max_message_bytes` has the largest batch that it
     accepts, or `no_limits` the reason why that is unknown.
     """
@@ -105,14 +108,14 @@ class MetadataRead:
 
 @dataclass(frozen=True, slots=True)
 class MetadataFailed:
-    """No broker has answered."""
+    """Event: no broker has answered a `ReadMetadata`."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdGiven:
-    """The answer to `GetProducerId`."""
+    """Event: a broker has answered a `GetProducerId` with a producer id."""
 
     producer_id: int
     epoch: int
@@ -120,8 +123,10 @@ class ProducerIdGiven:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdRefused:
-    """InitProducerId failed. `code` is NETWORK_EXCEPTION without an answer, and UNSUPPORTED_VERSION if the broker lacks
-    the API."""
+    """Event: InitProducerId failed.
+
+    `code` is NETWORK_EXCEPTION without an answer, and UNSUPPORTED_VERSION if the broker lacks the API.
+    """
 
     code: int
     reason: str = ""
@@ -129,7 +134,7 @@ class ProducerIdRefused:
 
 @dataclass(frozen=True, slots=True)
 class SplitInto:
-    """The answer to `Split`: at least two payloads with all records of the batch, in their order."""
+    """Event: the result of a `Split`, at least two payloads with all records of the batch, in their order."""
 
     batch: ProducerBatch
     parts: tuple[Payload, ...]
@@ -137,7 +142,7 @@ class SplitInto:
 
 @dataclass(frozen=True, slots=True)
 class Rerouted:
-    """The answer to `Reroute`: the records of the batch, each in a partition that the topic has now.
+    """Event: the result of a `Reroute`, the batch's records with new partitions, which the topic has now.
 
     None if the rows set the partition: the batch then fails.
     """
@@ -148,7 +153,7 @@ class Rerouted:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The time of the last `WakeAt` has come. A tick at another time is harmless."""
+    """Event: the time of the last `WakeAt` has come. A tick at another time does no harm."""
 
 
 Event = (
@@ -173,10 +178,10 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send one Produce request with these batches, at most one for each partition (`requests.py` builds it).
+    """Action: send one Produce request with these batches, at most one per partition (`requests.py` builds it).
 
-    The shell seals each batch with its `identity` and `base_sequence` at this moment. `topic_ids` has the topics whose
-    id is known.
+    The shell writes `identity` and `base_sequence` into the header of each batch now. `topic_ids` has the ids of
+    topics, as far as they are known.
     """
 
     node: int
@@ -189,7 +194,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """Close the connection to a broker that has not answered in time. The producer needs no `Disconnected` for it."""
+    """Action: close the connection to a broker that has not answered in time. No `Disconnected` must follow."""
 
     node: int
     reason: str
@@ -197,9 +202,9 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class ReadMetadata:
-    """Read the metadata of these topics from any broker. The request may create missing topics.
+    """Action: read the metadata of these topics from any broker. The request may create missing topics.
 
-    For the topics of `limits`, read the largest batch that they accept too.
+    For the topics in `limits`, also read the largest batch that they accept.
     """
 
     topics: frozenset[str]
@@ -208,26 +213,26 @@ class ReadMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GetProducerId:
-    """Send InitProducerId to any broker (`requests.init_producer_id`)."""
+    """Action: send InitProducerId to any broker (`requests.init_producer_id`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class UseBrokers:
-    """Addresses of new leaders, from an answer (KIP-951)."""
+    """Action: connect to new leaders at these addresses, which are from a Produce response (KIP-951)."""
 
     brokers: tuple[Broker, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFound:
-    """A topic of `FindTopics`, and its partitions."""
+    """Action: report a topic of `FindTopics`, with its partitions."""
 
     topic: TopicInfo
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMissing:
-    """A topic of `FindTopics` that did not appear in time, or that the user is not authorized for."""
+    """Action: report that a topic of `FindTopics` did not appear in time, or that the user is not authorized for it."""
 
     topic: str
     error: ProduceError
@@ -235,10 +240,10 @@ class TopicMissing:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The broker has the batch, as far as `acks` requires.
+    """Action: report that the broker has the batch, as far as `acks` requires.
 
-    `base_offset` is -1 if the broker does not report it: with acks=0, and for a repetition that it no longer remembers.
-    `log_append_time_ms` is -1 if the topic stores the timestamps of the producer (CreateTime).
+    `base_offset` is -1 if the broker does not return it: with acks=0, and for a repeated batch that it no longer
+    remembers. `log_append_time_ms` is -1 if the topic stores the timestamps of the producer (CreateTime).
     """
 
     batch: ProducerBatch
@@ -248,7 +253,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The batch has failed. If `error.maybe_written`, a broker may have it nevertheless."""
+    """Action: report that the batch has failed. If `error.maybe_written`, a broker may have it nevertheless."""
 
     batch: ProducerBatch
     error: ProduceError
@@ -256,33 +261,39 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Split the batch, which is too large, into parts of about half its size."""
+    """Action: split the batch, which is too large, into parts of about half its size."""
 
     batch: ProducerBatch
 
 
 @dataclass(frozen=True, slots=True)
 class Reroute:
-    """Choose other partitions for the records of the batch: the topic no longer has its partition."""
+    """Action: choose other partitions for the batch's records, because the topic no longer has the partition."""
 
     batch: ProducerBatch
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """Every batch is resolved."""
+    """Action: report that every batch is delivered or failed, after a `Flush`."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotIdempotent:
-    """The broker does not support producer ids: the producer continues without, one batch in flight per partition."""
+    """Action: report that the producer continues without idempotence: the broker does not support producer ids.
+
+    It then has at most one batch in flight per partition.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class LimitUnknown:
-    """The largest batch of the topic is unknown. With acks=0, a broker drops a larger one without an error."""
+    """Action: report that the size limit of the topic's batches is unknown.
+
+    With acks=0 a broker drops a larger batch without an error.
+    """
 
     topic: str
     reason: str
@@ -290,14 +301,14 @@ class LimitUnknown:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Log this at WARNING: the producer waits, and fails unless the cause ends."""
+    """Action: log this message at WARNING. The producer waits, and fails later unless the cause ends."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Send a `Tick` at this time."""
+    """Action: send a `Tick` at this time."""
 
     time: float
 

@@ -1,4 +1,4 @@
-"""The parts of a Kafka 0.7 producer without state: its broker-partitions, message sets and requests.
+"""Stateless parts of the Kafka 0.7 producer: choice of broker-partitions, message sets and requests.
 
 Brokers and topics are registered in ZooKeeper. The coordinator reads them there and passes on a `ClusterSnapshot`. A
 broker-partition is numbered as in `logformat`: `2-17` is 20017. The hash of a key selects the broker-partition. The key
@@ -42,7 +42,7 @@ MAX_SET_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Kafka07Config:
-    """How a producer of Kafka 0.7 batches, sends and retries. Times are in milliseconds and sizes in bytes.
+    """The options of a producer of Kafka 0.7. Times are in milliseconds and sizes in bytes.
 
     Raises ConfigError for values that exclude each other.
     """
@@ -88,7 +88,7 @@ class Kafka07Config:
 
 @dataclass(frozen=True, slots=True)
 class Kafka07Target:
-    """A cluster of Kafka 0.7 that tasks write to: its brokers and topics at planning, and the configuration."""
+    """The Kafka 0.7 cluster that tasks write to: its brokers and topics at planning, and the producer's options."""
 
     snapshot: ClusterSnapshot
     config: Kafka07Config
@@ -98,11 +98,11 @@ class Kafka07Target:
 
 
 def topic07(snapshot: ClusterSnapshot, topic: str) -> TopicInfo:
-    """Return the broker-partitions that records of `topic` may go to, sorted by broker id and then by partition.
+    """Return the broker-partitions that records of `topic` may be written to, by broker id and then by partition.
 
-    Only registered brokers count. A topic without a broker-partition there is new: it gets partition 0 of each
+    Only registered brokers count. If none of them has registered the topic, it is new: it gets partition 0 of each
     registered broker, which always exists. Each broker creates the topic with its first message, and registers all its
-    partitions. Raises ProduceError for an illegal name, UnknownTopicError if no broker is registered.
+    partitions. Raises ProduceError for an invalid name, UnknownTopicError if no broker is registered.
     """
     require_legal(topic)
     known = snapshot.topics.get(topic)
@@ -118,7 +118,7 @@ def topic07(snapshot: ClusterSnapshot, topic: str) -> TopicInfo:
 
 
 def require_partition(snapshot: ClusterSnapshot, tp: TopicPartition) -> None:
-    """Raise UnknownTopicError for a broker-partition of the column `partition` that cannot be written to.
+    """Raise UnknownTopicError if a broker-partition from the column `partition` cannot be written to.
 
     A broker without the topic creates it with its own default number of partitions. That number is unknown here, so
     every partition of such a broker is accepted.
@@ -143,7 +143,7 @@ def require_partition(snapshot: ClusterSnapshot, tp: TopicPartition) -> None:
 
 
 def require_legal(topic: str) -> None:
-    """Raise ProduceError for an invalid topic name, at which a broker of 0.7 closes the connection."""
+    """Raise ProduceError for an invalid topic name. A broker of 0.7 closes the connection on such a name."""
     if not 0 < len(topic) <= _LONGEST_TOPIC or topic in {".", ".."} or _ILLEGAL.search(topic):
         raise ProduceError(
             f"cannot write to topic {topic[:_LONGEST_TOPIC]!r}: a broker of Kafka 0.7 cannot make a directory of that "
@@ -155,7 +155,7 @@ def require_legal(topic: str) -> None:
 
 
 class EncodedSet(Protocol):
-    """One encoded message set."""
+    """One encoded message set, to be sent in a PRODUCE."""
 
     @property
     def count(self) -> int:
@@ -172,11 +172,11 @@ S = TypeVar("S", bound=EncodedSet)
 def message_sets07(
     sizes: Longs, compressed: bool, encode: Callable[[int, int], S], config: Kafka07Config
 ) -> Iterator[S]:
-    """Yield the records of one partition as message sets, in their order.
+    """Divide the records of one partition into message sets, in their order, and yield them.
 
-    `sizes` are the bytes of each record as an uncompressed message. `encode(start, stop)` encodes the records
-    `[start, stop)`, as one message if `compressed`. A compressed set above `max_message_size` is halved until the parts
-    fit. Raises RecordTooLargeError for a single record above the limit.
+    `sizes` are the bytes of each record as an uncompressed message. `encode(start, stop)` encodes the records `[start,
+    stop)`, as one message if `compressed`. A compressed set above `max_message_size` is halved until the parts fit.
+    Raises RecordTooLargeError for a single record above the limit.
     """
     if not compressed and len(sizes) and int(sizes.max()) - _HEAD > config.max_message_size:
         raise _too_large(int(sizes.max()) - _HEAD, config)
@@ -206,7 +206,7 @@ def _slices(sizes: Longs, most: int) -> Iterator[tuple[int, int]]:
 def _too_large(size: int, config: Kafka07Config) -> RecordTooLargeError:
     return RecordTooLargeError(
         f"a record is a message of {size} bytes, and max.message.size is {config.max_message_size}. Brokers of Kafka "
-        "0.7 drop larger messages without a sign: raise max.message.size at all of them first, then "
+        "0.7 drop larger messages without an error: raise max.message.size at all of them first, then "
         "kafka.max.request.size"
     )
 
@@ -215,11 +215,11 @@ def _too_large(size: int, config: Kafka07Config) -> RecordTooLargeError:
 
 
 def produce_request(parts: Sequence[tuple[TopicPartition, Bytes]]) -> ProduceRequest07 | MultiProduceRequest07:
-    """Return the PRODUCE of one message set, or the MULTIPRODUCE of several, all for one broker."""
+    """Return a PRODUCE for one message set, or a MULTIPRODUCE for several sets to one broker."""
     produces = tuple(ProduceRequest07(tp.topic, broker_partition(tp.partition)[1], data) for tp, data in parts)
     return produces[0] if len(produces) == 1 else MultiProduceRequest07(produces)
 
 
 def fits(count: int, size: int, more: int, config: Kafka07Config) -> bool:
-    """Return whether a message set of `more` bytes fits into a request of `count` sets with `size` bytes."""
+    """Return whether a set of `more` bytes still fits into a request that has `count` sets of `size` bytes."""
     return count == 0 or (count < _MOST_PARTS and size + more <= config.max_request_size)

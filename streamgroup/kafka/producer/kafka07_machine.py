@@ -67,7 +67,10 @@ partition, but connections are lost for other reasons too."""
 
 
 class Kafka07Producer:
-    """Writes message sets to the broker-partitions of a Kafka 0.7. `kafka07_parts.py` has the contract of `step`."""
+    """The state machine that writes message sets to the broker-partitions of a Kafka 0.7 cluster.
+
+    The caller (the *shell*) owns sockets and clock: `kafka07_parts.py` has the events and actions of `step`.
+    """
 
     def __init__(self, config: Kafka07Config, snapshot: ClusterSnapshot, random: Random) -> None:
         self._config = config
@@ -85,7 +88,7 @@ class Kafka07Producer:
         self._actions: list[Action07] = []
 
     def step(self, event: Event07, now: float) -> list[Action07]:
-        """Handle one event at `now`, and return what the shell has to do."""
+        """Handle one event at the time `now`, and return the actions for the shell."""
         self._now, self._actions = now, []
         match event:
             case Append07(sets):
@@ -109,7 +112,7 @@ class Kafka07Producer:
 
     @property
     def idle(self) -> bool:
-        """Whether every message set is resolved."""
+        """Whether every message set is delivered or failed."""
         return not self.buffered
 
     # -- events -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The parts of the Kafka 0.7 producer: its message sets, errors, events and actions, and the search in a log."""
+"""The parts of the Kafka 0.7 producer: message sets, errors, events, actions, and the search for sets in a log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamgroup.text import counted
 
 
 class MessageSetState(Enum):
-    """The states of a message set."""
+    """The states of a `MessageSet`."""
 
     QUEUED = "queued"
     """Not sent, or to be sent again."""
@@ -31,7 +31,7 @@ class MessageSetState(Enum):
 
 @dataclass(slots=True, eq=False)
 class MessageSet:
-    """One message set for one broker-partition, with its state."""
+    """One message set for one broker-partition, with its state in the producer."""
 
     partition: TopicPartition
     messages: Bytes
@@ -58,14 +58,14 @@ class MessageSet:
 
 @dataclass(frozen=True, slots=True)
 class Append07:
-    """Write these message sets, in this order within each partition."""
+    """Event: write these message sets, in this order within each partition."""
 
     sets: tuple[MessageSet, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Answered07:
-    """The response to the last request of the `Send07` with this token."""
+    """Event: the response to the last request of the `Send07` with this token."""
 
     token: int
     response: Response07
@@ -73,7 +73,7 @@ class Answered07:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost07:
-    """The connection to a broker is lost, or could not be made: none of its pending requests is answered.
+    """Event: the connection to a broker was lost or could not be made. Its pending requests get no response.
 
     `unsent` has the tokens of the requests of which no byte was sent.
     """
@@ -85,21 +85,21 @@ class ConnectionLost07:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRead07:
-    """The brokers and topics that are registered now. The shell may send it at any time, as when a watch fires."""
+    """Event: the brokers and topics that are registered now. The shell may send it at any time."""
 
     snapshot: ClusterSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon07:
-    """Fail every unresolved message set now."""
+    """Event: fail every message set that is not delivered."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tick07:
-    """The time of the last `WakeAt07` has come. A tick at another time is harmless."""
+    """Event: the time of the last `WakeAt07` has come. A tick at another time does no harm."""
 
 
 Event07 = Append07 | Answered07 | ConnectionLost07 | SnapshotRead07 | Abandon07 | Tick07
@@ -109,7 +109,7 @@ Event07 = Append07 | Answered07 | ConnectionLost07 | SnapshotRead07 | Abandon07 
 
 @dataclass(frozen=True, slots=True)
 class Send07:
-    """Send these requests to a broker in this order on one connection. Only the last one has an answer."""
+    """Action: send these requests to a broker, in this order on one connection. Only the last one has a response."""
 
     node: int
     token: int
@@ -118,7 +118,7 @@ class Send07:
 
 @dataclass(frozen=True, slots=True)
 class Drop07:
-    """Reset the connection to a broker that has not answered in time. The producer needs no `ConnectionLost07`."""
+    """Action: reset the connection to a broker that has not answered in time. No `ConnectionLost07` must follow."""
 
     node: int
     reason: str
@@ -126,12 +126,12 @@ class Drop07:
 
 @dataclass(frozen=True, slots=True)
 class Refresh07:
-    """Read brokers and topics again if possible: a broker cannot be reached."""
+    """Action: read brokers and topics again if possible, because a broker cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered07:
-    """The broker has handled the message set. With `verify` it is in the log at `position`.
+    """Action: report that the broker has handled the message set. With `verify` it is in the log at `position`.
 
     Without `verify`, `position` is None and this is not an acknowledgement: the broker has only read the request
     without closing the connection.
@@ -143,7 +143,7 @@ class Delivered07:
 
 @dataclass(frozen=True, slots=True)
 class Failed07:
-    """The message set has failed. If `error.maybe_written`, the broker may have it nevertheless."""
+    """Action: report that the message set has failed. If `error.maybe_written`, the broker may have it nevertheless."""
 
     messages: MessageSet
     error: ProduceError
@@ -151,7 +151,7 @@ class Failed07:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt07:
-    """Send a `Tick07` at this time."""
+    """Action: send a `Tick07` at this time."""
 
     time: float
 
@@ -162,7 +162,7 @@ Action07 = Send07 | Drop07 | Refresh07 | Delivered07 | Failed07 | WakeAt07
 
 
 class Purpose07(Enum):
-    """The purpose of a pending request."""
+    """The purposes of pending requests to a broker."""
 
     PRODUCE = "produce"
     """Message sets, followed by an OFFSETS. Its answer shows that the broker has handled them."""
@@ -176,7 +176,7 @@ class Purpose07(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pending07:
-    """A request without an answer. For a PRODUCE, `partition` is the partition of its last part."""
+    """A request without a response. For a PRODUCE, `partition` is the partition of its last part."""
 
     node: int
     purpose: Purpose07
@@ -187,7 +187,7 @@ class Pending07:
 
 @dataclass(slots=True, eq=False)
 class Partition07:
-    """One broker-partition that is written to."""
+    """The message sets and the reading state of one broker-partition that is written to."""
 
     tp: TopicPartition
     queue: deque[MessageSet] = field(default_factory=deque)
@@ -218,28 +218,28 @@ class Partition07:
 
     @property
     def number(self) -> int:
-        """The number of the partition at its broker."""
+        """The number of the partition on its broker."""
         return broker_partition(self.tp.partition)[1]
 
     @property
     def to_read(self) -> bool:
-        """Whether the log may have sets that are not found yet. A broker handles sets in their order."""
+        """Whether the log may have sets that were not found yet. A broker handles sets in their order."""
         return bool(self.written) and (self.doubtful or self.written[0].state is MessageSetState.HANDLED)
 
     @property
     def oldest(self) -> float:
-        """When its oldest unresolved set was appended; infinity without one."""
+        """When the oldest unresolved set was appended; infinity if there is none."""
         return min((sets[0].created_at for sets in (self.written, self.queue) if sets), default=float("inf"))
 
     def unresolved(self) -> Iterator[MessageSet]:
-        """Yield its sets: first the sent ones, then the others."""
+        """Yield the sets that are neither delivered nor failed: first those that were sent, then the others."""
         yield from self.written
         yield from self.queue
 
 
 @dataclass(slots=True, eq=False)
 class Node07:
-    """One broker."""
+    """The pending requests and the connection failures of one broker."""
 
     node: int
     in_flight: int = 0
@@ -262,7 +262,7 @@ _MARK = 10
 
 
 class ReadBack(NamedTuple):
-    """The message sets found in a part of a log."""
+    """The result of `read_back`: the message sets that were found in a part of a log."""
 
     found: list[tuple[MessageSet, int]]
     """The sets that were found, and the positions where they begin, in the order of the log."""
@@ -275,7 +275,7 @@ class ReadBack(NamedTuple):
 def read_back(data: Bytes, position: int, expected: Sequence[MessageSet]) -> ReadBack:
     """Look for the sets `expected`, in their order, in `data`, the bytes of a log from `position` on.
 
-    `position` must be a boundary of messages. Raises DecodeError for bytes that cannot be a message.
+    `position` must be a message boundary. Raises DecodeError for bytes that cannot be a message.
     """
     view = memoryview(data)
     waiting = _by_mark(expected)
@@ -284,7 +284,7 @@ def read_back(data: Bytes, position: int, expected: Sequence[MessageSet]) -> Rea
     while len(view) - at >= _LENGTH:
         length = int.from_bytes(view[at : at + _LENGTH], "big", signed=True)
         if length < _LEAST:
-            raise DecodeError(f"position {position + at}: a message of {length} bytes is announced there")
+            raise DecodeError(f"position {position + at}: the bytes there declare a message of {length} bytes")
         if _LENGTH + length < _MARK:  # of magic 0, without a payload: not one of these sets
             at += _LENGTH + length
             continue
@@ -331,17 +331,17 @@ def _what(each: MessageSet) -> str:
 
 
 def unconfirmed(each: MessageSet) -> ProduceError:
-    """Return the error for a set whose connection was lost before the broker had handled it."""
+    """Return the error for a set if the connection was lost before the broker had handled the set."""
     return ProduceError(
         f"{_what(each)}: the connection was lost after they were sent: {each.cause}. Kafka 0.7 acknowledges nothing, "
-        f"so nobody can tell whether the broker has them{_AGAIN}. With verify=true the log is read back, and only what "
+        f"so the broker may or may not have them{_AGAIN}. With verify=true the log is read back, and only what "
         "is missing is sent again",
         maybe_written=True,
     )
 
 
 def refused(each: MessageSet) -> ProduceError:
-    """Return the error for a set whose partition the broker answers by closing the connection, several times."""
+    """Return the error for a set if the broker closes the connection at each request for its partition."""
     return ProduceError(
         f"{_what(each)}: the broker closes the connection at every request for this partition: {each.cause}. Check the "
         "number of partitions of the topic at this broker (num.partitions), and the name of the topic",
@@ -350,16 +350,16 @@ def refused(each: MessageSet) -> ProduceError:
 
 
 def missing(each: MessageSet, start: int, end: int) -> ProduceError:
-    """Return the error for a set that the log does not have between `start` and its end."""
+    """Return the error for a set that is not in the log between `start` and its end."""
     return ProduceError(
-        f"{_what(each)}: expected {each.size} bytes from position {start} on, and the log ends at {end}: they are not "
-        f"there after {counted(each.attempts, 'attempt')}. A broker drops messages above its max.message.size without "
-        "a sign: lower kafka.max.request.size to that. Or it flushes too rarely: see log.default.flush.interval.ms"
+        f"{_what(each)}: the log has been read from position {start} to its end {end}, and does not contain them "
+        f"after {counted(each.attempts, 'attempt')}. A broker drops messages above its max.message.size without "
+        "an error: lower kafka.max.request.size to that. Or it flushes too rarely: see log.default.flush.interval.ms"
     )
 
 
 def log_lost(each: MessageSet, position: int | None) -> ProduceError:
-    """Return the error for a log that ends before, or begins after, the position that was read."""
+    """Return the error for a set if the log no longer contains the position that was read last."""
     return ProduceError(
         f"{_what(each)}: the log no longer has position {position}, which it had before: the broker has lost the end "
         "of the log, or removed it (retention). Look at the broker's log, then write the records again",
@@ -368,7 +368,7 @@ def log_lost(each: MessageSet, position: int | None) -> ProduceError:
 
 
 def unreadable(each: MessageSet, position: int | None) -> ProduceError:
-    """Return the error for a log that cannot be read back."""
+    """Return the error for a set if the log cannot be read back."""
     return ProduceError(
         f"{_what(each)}: cannot verify them: the broker refuses to send its log from position {position} on{_AGAIN}",
         maybe_written=True,
@@ -376,12 +376,12 @@ def unreadable(each: MessageSet, position: int | None) -> ProduceError:
 
 
 def damaged(each: MessageSet, cause: str) -> ProduceError:
-    """Return the error for a log with bytes that are not messages."""
+    """Return the error for a set if the log has bytes that are not messages."""
     return ProduceError(f"{_what(each)}: cannot verify them: the log is damaged: {cause}{_AGAIN}", maybe_written=True)
 
 
 def timed_out(each: MessageSet, config: Kafka07Config, waits_for: str) -> DeliveryTimeoutError:
-    """Return the error for a set whose delivery.timeout.ms has passed."""
+    """Return the error for a set that was not delivered within delivery.timeout.ms."""
     maybe = each.state is not MessageSetState.QUEUED
     moved = "" if each.movable else ". Records with a key, or with a partition, cannot go to another broker"
     return DeliveryTimeoutError(
@@ -392,6 +392,6 @@ def timed_out(each: MessageSet, config: Kafka07Config, waits_for: str) -> Delive
 
 
 def abandoned(each: MessageSet, reason: str) -> ProduceError:
-    """Return the error for a set that the application abandons."""
+    """Return the error for a set that the application gives up."""
     maybe = each.state is not MessageSetState.QUEUED
     return ProduceError(f"{_what(each)}: given up: {reason}{_AGAIN if maybe else ''}", maybe_written=maybe)

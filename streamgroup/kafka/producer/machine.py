@@ -1,7 +1,8 @@
-"""The producer as a state machine: it turns records and the brokers' answers into requests and results.
+"""The producer for Kafka 0.8 and later as a state machine without sockets and clocks.
 
-It has no sockets and no clock: `events.py` has the contract. The states are in `bookkeeping.py`, the reactions to error
-codes in `reactions.py`, the order of the batches of a partition in `partition.py`.
+It turns records and the brokers' responses into requests and results: `events.py` has its events and actions. The
+states are in `bookkeeping.py`, the reactions to error codes in `reactions.py`, the order of the batches of a partition
+in `partition.py`.
 
 An idempotent producer writes no duplicate. A batch keeps its identity and sequence number in every attempt, so that the
 broker recognizes it. It gets new ones only if every attempt was answered, and each answer shows that the batch was not
@@ -55,7 +56,7 @@ _MISSING = PartitionProduceResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, e
 
 
 class Producer:
-    """One producer. One thread uses it. No method blocks."""
+    """The state machine of one producer. One thread uses it, and no method blocks. See the module."""
 
     def __init__(self, config: ProducerConfig, random: Random) -> None:
         self._config = config
@@ -93,26 +94,29 @@ class Producer:
 
     @property
     def identity(self) -> ProducerIdentity:
-        """The newest identity, NO_IDENTITY without one. A partition may still use an earlier one."""
+        """The newest producer id and epoch, NO_IDENTITY if there is none. A partition may still use an earlier one."""
         return self._ids.current
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes that are appended and not resolved."""
+        """The bytes of the records that are appended, and neither delivered nor failed."""
         return self._buffered
 
     @property
     def unresolved(self) -> int:
-        """The batches that are neither delivered nor failed."""
+        """The number of batches that are neither delivered nor failed."""
         return self._unresolved
 
     @property
     def has_room(self) -> bool:
-        """Whether `buffer.memory` leaves room. The shell appends only then; batches stop lingering without room."""
+        """Whether `buffer.memory` has room. The shell appends only then.
+
+        Without room batches are sent without lingering.
+        """
         return self._buffered < self._config.buffer_memory
 
     def begin_task(self, now: float) -> None:
-        """Begin another task. Topics may have been created again since the last task."""
+        """Begin another task. Since the last task, topics may have been deleted and created again."""
         self._forget_idle_topics(now)
         for queue in self._partitions.values():
             queue.doubt_the_log()
@@ -132,7 +136,7 @@ class Producer:
         return min(self._config.batch_size, max(1, limit - _BATCH_HEADER - limit // _COMPRESSION_ADDS))
 
     def queued_bytes(self, partition: TopicPartition) -> int:
-        """Return the unresolved bytes of a partition, so that a partitioner can avoid slow brokers (KIP-794)."""
+        """Return the unresolved bytes of a partition: a partitioner uses them to avoid slow brokers (KIP-794)."""
         queue = self._active.get(partition)
         return 0 if queue is None else sum(batch.size for batch in queue)
 

@@ -1,4 +1,4 @@
-"""One partition: its batches in order, its leader and its sequence numbers."""
+"""The state of one partition in the producer: its batches in order, its leader and its sequence numbers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _REFUSED = (BatchState.REJECTED, BatchState.UNRECOGNIZED)
 
 
 class PartitionQueue:
-    """The unresolved batches of one partition: those sent at least once in `outstanding`, the others in `queue`.
+    """The batches of one partition that are neither delivered nor failed.
 
-    Both are in the order of the records, and all of `outstanding` comes before all of `queue`.
+    Batches in `outstanding` were sent at least once. Batches in `queue` were not sent yet. Both are in the order of the
+    records, and all of `outstanding` comes before all of `queue`.
     """
 
     __slots__ = (
@@ -83,11 +84,11 @@ class PartitionQueue:
 
     @property
     def oldest(self) -> ProducerBatch:
-        """The first unresolved batch. Raises IndexError without one."""
+        """The first unresolved batch. Raises IndexError if there is none."""
         return self.outstanding[0] if self.outstanding else self.queue[0]
 
     def append(self, payload: Payload, now: float, batch_size: int) -> bool:
-        """Add `payload` to the last batch if it has room, else to a new one. Return whether the batch is new."""
+        """Add `payload` to the last batch if it has room, else to a new batch. Return whether a new batch was made."""
         last = self.queue[-1] if self.queue else None
         new = last is None or last.full or last.size + payload.size > batch_size
         if new:
@@ -100,7 +101,7 @@ class PartitionQueue:
         return new
 
     def remove(self, batch: ProducerBatch) -> None:
-        """Remove a resolved batch."""
+        """Remove a batch that is delivered or failed."""
         batch.state = BatchState.RESOLVED
         if batch in self.outstanding:
             self.outstanding.remove(batch)
@@ -108,7 +109,7 @@ class PartitionQueue:
             self.queue.remove(batch)
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """Replace `batch` by `parts`, which share its sequence numbers."""
+        """Replace `batch` by `parts`, which divide its sequence numbers among them."""
         batch.state = BatchState.RESOLVED
         if batch in self.outstanding:
             sequence = batch.base_sequence
@@ -127,7 +128,7 @@ class PartitionQueue:
     # -- the leader ---------------------------------------------------------------------------------------------------
 
     def follow(self, info: PartitionInfo | None, topic_id: str) -> None:
-        """Use the leader of new metadata, unless an answer has named a leader of a later epoch."""
+        """Use the leader in new metadata, unless a Produce response has named a leader with a later epoch."""
         self.stale = False
         if info is None:
             self.leader = NO_LEADER
@@ -141,15 +142,18 @@ class PartitionQueue:
             self.leader, self.leader_epoch, self.topic_id = info.leader, info.leader_epoch, topic_id
 
     def is_of_another(self, topic: TopicInfo) -> bool:
-        """Whether the partition belonged to an earlier topic of this name."""
+        """Whether `topic` has another topic id: it was deleted and created again."""
         return is_another_topic(self.topic_id, topic.topic_id)
 
     def doubt_the_log(self) -> None:
-        """Assume that the topic may have been created again: the broker of a new log accepts any batch first."""
+        """Assume that the topic may have been created again.
+
+        The broker of a new log accepts any sequence number for its first batch.
+        """
         self.first_goes_alone, self.surplus = True, float("inf")
 
     def moved_to(self, leader: int, leader_epoch: int) -> bool:
-        """Use the leader that an answer names (KIP-951). Return False if its epoch is not newer."""
+        """Use the leader that a Produce response names (KIP-951). Return False if its epoch is not newer."""
         if leader < 0 or leader_epoch <= self.leader_epoch:
             return False
         self.leader, self.leader_epoch, self.stale = leader, leader_epoch, False
@@ -198,7 +202,7 @@ class PartitionQueue:
         return self.queue[0] if self.queue[0].state is BatchState.QUEUED else None
 
     def sent(self, batch: ProducerBatch) -> None:
-        """Record that `batch`, which one of the methods above has returned, is sent to the leader now."""
+        """Record that `batch` is being sent to the leader now. One of the two methods above has returned it."""
         if batch.state is BatchState.QUEUED:
             self.queue.popleft()
             self.outstanding.append(batch)
@@ -235,7 +239,7 @@ class PartitionQueue:
 
     @property
     def is_recognized(self) -> bool:
-        """Whether no batch is unrecognized."""
+        """Whether there is no batch with a rejected sequence number that the broker may have."""
         return all(b.state is not BatchState.UNRECOGNIZED for b in self.outstanding)
 
     @property

@@ -1,6 +1,7 @@
-"""The partitioners: they choose the partition of each record by its key, or without a key by load or at random.
+"""The partitioners: they choose a partition for each record, by its key, or without a key by load or at random.
 
-A partitioner has a hash for keys and a choice for records without a key. Both handle an Arrow batch at once.
+A partitioner consists of a hash function for keys and a choice for records without a key. Both handle an Arrow batch at
+once.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class KeyBytes:
-    """The bytes of keys: key i is `data[offsets[i]:offsets[i + 1]]`. The offsets begin at 0."""
+    """The bytes of many keys in one array: key i is `data[offsets[i]:offsets[i + 1]]`. The first offset is 0."""
 
     data: npt.NDArray[np.uint8]
     offsets: Longs
 
     @classmethod
     def of(cls, keys: pa.Array) -> KeyBytes:
-        """Return the bytes of an array of binary or string, also large ones, without a copy of its data."""
+        """Return the bytes of an Arrow array of type (large) binary or string, without a copy of its data."""
         width = np.int64 if pa.types.is_large_binary(keys.type) or pa.types.is_large_string(keys.type) else np.int32
         _, offsets, data = keys.buffers()
         if len(keys) == 0 or offsets is None:
@@ -62,12 +63,12 @@ class KeyBytes:
         return self.data[self.offsets[row] : self.offsets[row + 1]]
 
     def slice(self, start: int, stop: int) -> KeyBytes:
-        """Return the keys from `start` to `stop`."""
+        """Return the keys `[start, stop)`."""
         offsets = self.offsets[start : stop + 1]
         return KeyBytes(self.data[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def words(self) -> npt.NDArray[np.uint32]:
-        """Return the little-endian word that begins at each byte but the last three."""
+        """Return the little-endian 4-byte word that begins at each byte, except the last three."""
         return np.ndarray((max(0, len(self.data) - 3),), "<u4", self.data.data, strides=(1,))
 
 
@@ -92,7 +93,7 @@ def _steps(keys: KeyBytes, whole: Longs, count: int) -> Iterator[tuple[Any, Hash
 
 
 def murmur2(keys: KeyBytes) -> Hashes:
-    """Return the hashes of Java's `Utils.murmur2`, with which Java's producer chooses partitions."""
+    """Return the hash of each key by Java's `Utils.murmur2`, which Java's producer uses."""
     lengths = keys.lengths
     hashes: Hashes = lengths.astype(np.uint32) ^ _SEED
     whole = lengths >> 2
@@ -138,7 +139,7 @@ _CRC = _crc_tables()
 
 
 def crc32(keys: KeyBytes) -> Hashes:
-    """Return the CRC-32 of each key, with which librdkafka's `consistent` partitioners choose partitions."""
+    """Return the CRC-32 of each key, which librdkafka's `consistent` partitioners use."""
     lengths = keys.lengths
     crc: Hashes = np.full(len(lengths), _MASK, np.uint32)
     whole = lengths >> 2
@@ -158,14 +159,14 @@ def crc32(keys: KeyBytes) -> Hashes:
 
 
 def java_bytes_hash(keys: KeyBytes) -> Hashes:
-    """Return `java.util.Arrays.hashCode(byte[])`: with it 0.8's ByteArrayPartitioner chooses partitions."""
+    """Return `java.util.Arrays.hashCode(byte[])` of each key, which ByteArrayPartitioner of Kafka 0.8 uses."""
     lengths = keys.lengths
     first = _powers(31, int(lengths.max(initial=0)) + 1)[lengths]  # the sum begins at 1, not at 0
     return first + _polynomials(keys.data.view(np.int8), keys.offsets)
 
 
 def java_string_hash(keys: KeyBytes) -> Hashes:
-    """Return `String.hashCode` of keys in UTF-8: with it the default partitioner of 0.7 and 0.8 chooses partitions.
+    """Return `String.hashCode` of each key in UTF-8, which the default partitioner of 0.7 and 0.8 uses.
 
     Java hashes UTF-16 code units. Raises EncodeError for a key that is not UTF-8.
     """
@@ -231,7 +232,7 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProducerTopic:
-    """The partitions of a topic, at least one, as partitioners need them."""
+    """The partitions of a topic, at least one, and the data about them that partitioners need."""
 
     name: str
     numbers: Ints
@@ -245,7 +246,10 @@ class ProducerTopic:
 
     @classmethod
     def of(cls, info: TopicInfo, queued: Mapping[int, int] | None = None) -> ProducerTopic:
-        """Return a topic of the metadata. `queued` has the queued batches by partition, 0 if missing."""
+        """Return the `ProducerTopic` of a topic in the metadata. `queued` has the queued batches by partition.
+
+        A partition that is missing in `queued` has no queued batches.
+        """
         numbers = sorted(p.partition for p in info.partitions)
         available = sorted(p.partition for p in info.partitions if p.leader != NO_LEADER)
         if not numbers:
@@ -292,7 +296,7 @@ def _java_bytes(keys: KeyBytes) -> Hashes:
 
 
 class UnkeyedChoice(ABC):
-    """Chooses the partitions of records without a key. It keeps its state per topic."""
+    """Chooses partitions for records without a key. Base class; it has a state per topic."""
 
     @abstractmethod
     def partitions(self, topic: ProducerTopic, sizes: Longs) -> Ints:
@@ -300,7 +304,7 @@ class UnkeyedChoice(ABC):
 
 
 class UniformChoice(UnkeyedChoice):
-    """KIP-794: stays with a partition for `batch_size` bytes, then draws the next one.
+    """Chooses as Java's producer since 3.3 (KIP-794): one partition for `batch_size` bytes, then the next at random.
 
     With `adaptive`, a partition with fewer queued batches is more likely, in the proportions of Java's producer.
     """
@@ -349,7 +353,7 @@ class UniformChoice(UnkeyedChoice):
 
 
 class StickyChoice(UniformChoice):
-    """KIP-480, the default of Java's producer from 2.4 to 3.2: each batch goes to another partition than the last.
+    """Chooses as Java's producer from 2.4 to 3.2 (KIP-480): each batch goes to another partition than the last.
 
     A record that no longer fits into `batch_size` begins the next batch.
     """
@@ -373,7 +377,7 @@ class StickyChoice(UniformChoice):
 
 
 class RandomChoice(UnkeyedChoice):
-    """Draws a partition for each record, as the producer of 0.7 does."""
+    """Chooses a random partition for each record, as the producer of 0.7 does."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -384,7 +388,7 @@ class RandomChoice(UnkeyedChoice):
 
 
 class RoundRobinChoice(UnkeyedChoice):
-    """Takes the available partitions in turn, as Java's RoundRobinPartitioner does."""
+    """Chooses the available partitions in turn, as Java's RoundRobinPartitioner does."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}
@@ -401,7 +405,10 @@ class RoundRobinChoice(UnkeyedChoice):
 
 @dataclass(frozen=True, slots=True)
 class _Strategy:
-    """A partitioner's hash (None: it ignores keys), and its choice without a key (None: hash an empty key)."""
+    """A partitioner's hash function and its choice for records without a key.
+
+    If the hash is None, keys are ignored. If the choice is None, a record without a key is hashed as an empty key.
+    """
 
     hash: Callable[[KeyBytes], Hashes] | None
     unkeyed: str | None
@@ -429,7 +436,7 @@ Java's: `default` (3.3 and later), `sticky` (2.4 to 3.2), `round_robin`. librdka
 
 
 class Partitioner:
-    """Chooses a partition for each record. One partitioner serves all topics of a producer."""
+    """Chooses a partition for each record by the option `partitioner`. One object serves all topics of a producer."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The producer's reaction to each error code of Produce, Metadata and InitProducerId, and the errors that it raises."""
+"""How the producer reacts to each error code of Produce, Metadata and InitProducerId, and the errors it raises."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNEXPECTED_ATTEMPTS = 10
 
 
 class ProduceReaction(Enum):
-    """The reaction to an error code of one partition."""
+    """The reactions of the producer to an error code of one partition in a Produce response."""
 
     DELIVERED = "delivered"
     """The broker has the batch."""
@@ -56,7 +56,7 @@ class ProduceReaction(Enum):
 
 
 class Appended(Enum):
-    """Whether a leader that answers with this code has appended the batch to its log."""
+    """Whether a leader that returns this error code has appended the batch to its log."""
 
     NO = "no"
     MAYBE = "maybe"
@@ -65,7 +65,7 @@ class Appended(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CodeReaction:
-    """The reaction to a code, whether the batch was appended, and the user's next step if the batch fails."""
+    """The row for one error code: the reaction, whether the batch was appended, and the user's next step on failure."""
 
     reaction: ProduceReaction
     appended: Appended
@@ -133,9 +133,7 @@ PRODUCE: Mapping[int, CodeReaction] = {
         ProduceReaction.FAIL, _NO, "Choose a valid topic name; clients may not write internal topics"
     ),
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: CodeReaction(ProduceReaction.FAIL, _NO),
-    ErrorCode.POLICY_VIOLATION: CodeReaction(
-        ProduceReaction.FAIL, _NO, "Ask the operator of the cluster for its policies"
-    ),
+    ErrorCode.POLICY_VIOLATION: CodeReaction(ProduceReaction.FAIL, _NO, "Look up the policies of the cluster"),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: CodeReaction(
         ProduceReaction.FATAL,
         _NO,
@@ -170,20 +168,23 @@ _PRODUCER_ID: Mapping[int, CodeReaction] = {
 
 
 def reaction_to(code: int) -> CodeReaction:
-    """Return the row of `code` in an answer to Produce.
+    """Return the reaction to error `code` of a partition in a Produce response.
 
-    Without a row, a code is retried if the table of errors calls it retriable. Otherwise the batch fails.
+    A code without a row is retried if `errors.error_of` calls it retriable. Otherwise the batch fails.
     """
     return PRODUCE.get(code) or _by_the_table(code)
 
 
 def reaction_to_metadata(code: int) -> CodeReaction:
-    """Return the row of a topic's `code` in an answer to Metadata. With any other code the producer waits."""
+    """Return the reaction to error `code` of a topic in a Metadata response.
+
+    For a code without a row the producer waits.
+    """
     return _METADATA.get(code) or CodeReaction(ProduceReaction.RETRY, _NO)
 
 
 def reaction_to_producer_id(code: int) -> CodeReaction:
-    """Return the row of `code` in an answer to InitProducerId."""
+    """Return the reaction to error `code` of an InitProducerId response."""
     row = _PRODUCER_ID.get(code) or _by_the_table(code)
     if row.reaction in {ProduceReaction.UNEXPECTED, ProduceReaction.METADATA}:
         # delivery.timeout.ms of the waiting batches limits the retries.
@@ -221,7 +222,7 @@ def refused(
     answer: PartitionProduceResponse | None,
     requester: Requester = UNKNOWN,
 ) -> ProduceError:
-    """Return the error for a batch that a broker has rejected with the final `code`."""
+    """Return the error for a batch that a broker has rejected with `code`, after which a retry cannot succeed."""
     detail = _detail(answer) if answer is not None else ""
     advice = f". {row.advice}" if row.advice else ""
     cause = _cause(code, batch.partition.topic, requester)
@@ -255,12 +256,12 @@ def _detail(answer: PartitionProduceResponse) -> str:
 
 
 def no_producer_id(code: int, reason: str, row: CodeReaction, requester: Requester) -> ProduceError:
-    """Return the error of a failed InitProducerId. `reason` may be empty."""
+    """Return the error for a failed InitProducerId. `reason` may be ""."""
     return _fatal("could not get a producer id", code, row, requester, reason)
 
 
 def producer_refused(node: int, code: int, row: CodeReaction, requester: Requester) -> ProduceError:
-    """Return the error for a producer whose every batch broker `node` would reject."""
+    """Return the error for a producer all of whose batches broker `node` would reject."""
     return _fatal(f"broker {node} refuses this producer", code, row, requester)
 
 
@@ -271,7 +272,7 @@ def _fatal(context: str, code: int, row: CodeReaction, requester: Requester, rea
 
 
 def too_large(batch: ProducerBatch, row: CodeReaction, limit: int | None) -> RecordTooLargeError:
-    """Return the error for a single record above `limit` (max.request.size), or above a limit of the broker."""
+    """Return the error for a single record above `limit` (max.request.size), or above a limit of the broker if None."""
     outcome = _outcome(batch.doubtful)
     if limit is None:
         error = error_of(batch.code)
@@ -282,7 +283,7 @@ def too_large(batch: ProducerBatch, row: CodeReaction, limit: int | None) -> Rec
 
 
 def too_large_unheard(batch: ProducerBatch, size: int, limit: int) -> RecordTooLargeError:
-    """Return the error for a batch of `size` bytes. With acks=0 the broker would drop it without an error."""
+    """Return the error for a batch of `size` bytes with acks=0: the broker would drop it without an error."""
     row = reaction_to(ErrorCode.MESSAGE_TOO_LARGE)
     return RecordTooLargeError(
         f"could not write {counted(batch.count, 'record')} to {batch.partition}: a batch of {size} bytes is larger "
@@ -292,7 +293,10 @@ def too_large_unheard(batch: ProducerBatch, size: int, limit: int) -> RecordTooL
 
 
 def timed_out(batch: ProducerBatch, config: ProducerConfig, waits_for: str) -> DeliveryTimeoutError:
-    """Return the error for a batch whose delivery.timeout.ms has passed; `waits_for` is the cause if it has none."""
+    """Return the error for a batch that was not acknowledged within delivery.timeout.ms.
+
+    `waits_for` is the cause if the batch has no error of its own.
+    """
     cause = batch.cause or waits_for
     message = (
         f"{_what(batch)}: not acknowledged within delivery.timeout.ms={config.delivery_timeout_ms} after "
@@ -310,9 +314,9 @@ def _timeout_advice(batch: ProducerBatch) -> str:
 def unknown_partition(
     batch: ProducerBatch, config: ProducerConfig, topic: TopicInfo | None, *, is_new: bool = False
 ) -> UnknownTopicError:
-    """Return the error for a partition that `topic` does not have; `topic` is None if it does not exist either.
+    """Return the error for a batch of a partition that `topic` does not have (None: the topic does not exist).
 
-    `is_new`: the topic was deleted and created again. If not, the producer has waited for the partition.
+    `is_new`: the topic was deleted and created again. If False, the producer has waited for the partition.
     """
     if topic is None:
         return UnknownTopicError(f"{_what(batch)}: {_no_topic(batch.partition.topic, config)}")
@@ -327,7 +331,7 @@ def unknown_partition(
 
 
 def hidden_partition(batch: ProducerBatch, config: ProducerConfig) -> UnknownTopicError:
-    """Return the error for a batch that a broker may have, in a partition that new metadata lack."""
+    """Return the error for a batch that a broker may have, if new metadata lack its partition."""
     topic, partition = batch.partition
     return UnknownTopicError(
         f"{_what(batch)}: the metadata of topic {topic} have lacked partition {partition} for "
@@ -345,7 +349,7 @@ def _no_topic(topic: str, config: ProducerConfig) -> str:
 
 
 def missing_topic(topic: str, config: ProducerConfig, reason: str) -> ProduceError:
-    """Return the error for a topic that did not appear. `reason`: why no broker answers, empty if a broker does."""
+    """Return the error for a topic that did not appear. `reason` says why no broker answers, "" if one does."""
     if not reason:
         return UnknownTopicError(_no_topic(topic, config))
     return NoBrokerError(
@@ -355,7 +359,10 @@ def missing_topic(topic: str, config: ProducerConfig, reason: str) -> ProduceErr
 
 
 def late_topic(topic: str, left: float, config: ProducerConfig, reason: str) -> str:
-    """Return the warning about a topic that is given up in `left` seconds. `reason`: see `missing_topic`."""
+    """Return the warning about a missing topic that the producer gives up in `left` seconds.
+
+    `reason`: see `missing_topic`.
+    """
     cause = f"no broker has answered ({reason})" if reason else "the brokers report that it does not exist"
     advice = "Check that the brokers run" if reason else "Create the topic, or correct its name"
     return (
@@ -375,7 +382,7 @@ def late(batch: ProducerBatch, partitions: int, now: float, config: ProducerConf
 
 
 def topic_refused(topic: str, code: int, row: CodeReaction, requester: Requester) -> ProduceError:
-    """Return the error for a topic with a final error in the metadata."""
+    """Return the error for a topic whose error `code` in the metadata cannot be resolved by a retry."""
     advice = f". {row.advice}" if row.advice else ""
     if code in RESOURCES:  # brokers do not report whether a topic exists that the user may not see
         command = grant(Resource.TOPIC, Operation.CREATE, topic, requester)
@@ -387,16 +394,16 @@ def topic_refused(topic: str, code: int, row: CodeReaction, requester: Requester
 
 
 def abandoned(batch: ProducerBatch, reason: str) -> ProduceError:
-    """Return the error for a batch that the application abandons."""
+    """Return the error for a batch that the application gives up."""
     return ProduceError(
         f"{_what(batch)}: given up: {reason}{_outcome(batch.maybe_written)}", batch.code, batch.maybe_written
     )
 
 
 def out_of_reach(batch: ProducerBatch) -> ProduceError:
-    """Return the error for a batch after a failed one, if an earlier attempt has no answer."""
+    """Return the error for a batch that follows a failed batch, if an earlier attempt was not answered."""
     return ProduceError(
-        f"{_what(batch)}: earlier records of the partition have failed, and the broker refuses these behind them "
+        f"{_what(batch)}: earlier records of the partition have failed, and the broker refuses these after them "
         f"({batch.cause}){_outcome(batch.doubtful)}. Write all again",
         batch.code,
         batch.doubtful,
@@ -404,7 +411,7 @@ def out_of_reach(batch: ProducerBatch) -> ProduceError:
 
 
 def out_of_turn(batch: ProducerBatch) -> ProduceError:
-    """Return the error for a rejected batch if the broker has accepted a later batch of its partition."""
+    """Return the error for a rejected batch, if the broker has accepted a later batch of its partition."""
     return ProduceError(
         f"{_what(batch)}: the broker rejected them ({batch.cause}), but accepted records that follow them"
         f"{_outcome(batch.doubtful)}. Writing them now would change the order: write all again",

@@ -1,4 +1,4 @@
-"""The requests of a producer in each API version, and their answers by partition."""
+"""Builds the requests of a producer for each API version, and reads their responses by partition."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _LIMIT = "max.message.bytes"
 
 
 def init_producer_id() -> InitProducerIdRequest:
-    """Return the InitProducerId request of an idempotent producer, for any broker. The answer has a new id, epoch 0."""
+    """Return an InitProducerId request for an idempotent producer. Any broker answers it with a new id and epoch 0."""
     return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS)
 
 
 def describe_limits(topics: Iterable[str]) -> DescribeConfigsRequest:
-    """Return the DescribeConfigs request for the largest batch that each of `topics` accepts, for any broker."""
+    """Return a DescribeConfigs request for the largest batch that each topic accepts. Any broker answers it."""
     return DescribeConfigsRequest(
         resources=tuple(
             DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=(_LIMIT,))
@@ -50,7 +50,7 @@ def describe_limits(topics: Iterable[str]) -> DescribeConfigsRequest:
 
 
 def with_limits(read: MetadataRead, response: DescribeConfigsResponse, requester: Requester) -> MetadataRead:
-    """Return `read` with the limits of the topics in the answer.
+    """Return `read` with the batch size limits in the DescribeConfigs response.
 
     A topic that the broker does not know yet is removed, so that the metadata are read again.
     """
@@ -96,7 +96,7 @@ def produce_request(send: Send, records_of: Callable[[ProducerBatch], Bytes]) ->
 def answers_of(
     response: ProduceResponse, topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """Return the answers by partition. `topic_ids` is `Send.topic_ids`."""
+    """Return the parts of a Produce response by partition. `topic_ids` is `Send.topic_ids`."""
     names = {topic_id: name for name, topic_id in topic_ids.items()}
     return {
         TopicPartition(topic.name or names.get(topic.topic_id, ""), answer.index): answer
@@ -106,7 +106,7 @@ def answers_of(
 
 
 def throttle_s(response: ProduceResponse, version: int) -> float:
-    """Return the seconds for which the client must not send to this broker."""
+    """Return how many seconds the client must not send to this broker."""
     return response.throttle_time_ms / 1000 if version >= _CLIENT_WAITS_FROM else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Assigns the rows of an Arrow batch to partitions: by the column `partition`, otherwise by the partitioner."""
+"""Assigns the rows of an Arrow batch to partitions: by the column `partition`, or by the partitioner if it is null."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROWS_OF_A_RUN = 100
 
 @dataclass(frozen=True, slots=True)
 class RowSpan:
-    """Rows of one partition: those from `start` to `stop` in the order of `Routes`."""
+    """Consecutive rows `[start, stop)`, in the order of `Routes`, that go to one partition."""
 
     partition: TopicPartition
     start: int
@@ -30,7 +30,7 @@ class RowSpan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Routes:
-    """The rows of a batch by partition."""
+    """The result of `route`: the rows of a batch, grouped by partition."""
 
     order: Longs | None
     """The rows, grouped by partition, in their order within each. None: the rows in their own order."""
@@ -50,7 +50,9 @@ class _TopicRows:
 
 
 def route(columns: SinkColumns, topics: Mapping[str, ProducerTopic], partitioner: Partitioner, sizes: Longs) -> Routes:
-    """Return the partition of each row. `topics` has every topic of the batch; `sizes` are bytes as encoded.
+    """Assign each row of a batch to a partition.
+
+    `topics` has every topic of the batch. `sizes` are the bytes of each row as encoded.
 
     Raises EncodeError for a negative partition, and UnknownPartition for a partition that the topic does not have. The
     partitioner has not been called then, so the caller may refresh the metadata and route the same batch again.

@@ -1,1 +1,1 @@
-"""Pure: bytes <-> Arrow columns, vectorised."""
+"""Decodes fetched bytes to Arrow columns, and encodes Arrow columns to bytes, without sockets."""

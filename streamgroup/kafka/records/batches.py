@@ -1,4 +1,4 @@
-"""The frames of fetched bytes: begin and end, header, and checksum of each.
+"""Finds the frames (batches and messages) in fetched bytes: where each begins and ends, its header, its checksum.
 
 Record batch v2 (KIP-98; magic 2), big-endian, 61 bytes before the records:
 
@@ -42,7 +42,7 @@ E = TypeVar("E", bound=DecodeError)
 
 
 class Batch(NamedTuple):
-    """The header of one batch, and its place in the fetched bytes: `[begin, end)`."""
+    """The header of one record batch, which is the bytes `[begin, end)` of the fetched bytes."""
 
     base_offset: int
     size: int
@@ -80,7 +80,7 @@ class Batch(NamedTuple):
 
     @property
     def control(self) -> bool:
-        """Whether the batch holds the end of a transaction, and no records of a user."""
+        """Whether it is a control batch: it marks the end of a transaction, and has no records of a user."""
         return bool(self.attributes & CONTROL_BIT)
 
     def error(self, what: str, kind: type[E]) -> E:
@@ -97,12 +97,13 @@ Frame = Batch | UncompressedMessages | Wrapper
 
 
 class Frames:
-    """The frames of one fetch, in order. The constructor reads their headers.
+    """The frames (batches and messages) in the bytes of one partition of a Fetch response.
 
-    The fetcher continues at `next_offset`. The decoder then iterates over the same frames.
+    The constructor reads their headers. The fetcher continues at `next_offset`. The decoder later iterates over the
+    frames.
 
-    The walk ends at the first frame that begins at `until` or later, of which it reads only the offset. One
-    `UncompressedMessages` holds many messages, but never messages on both sides of `start`.
+    Reading ends at the first frame that begins at the offset `until` or later. One `UncompressedMessages` is a frame of
+    many messages, but never of messages on both sides of the offset `start`.
     """
 
     def __init__(self, data: memoryview | bytes, start: int, until: int) -> None:
@@ -135,7 +136,7 @@ class Frames:
 
     @property
     def walked(self) -> Sequence[Frame]:
-        """The frames up to the end of the walk or the failure."""
+        """The frames that were read, up to `until` or to the failure."""
         return self._frames
 
     def _walk(self) -> None:
@@ -219,7 +220,10 @@ class Frames:
         return UncompressedMessages(offset, last_offset, position, end, expected) if messages else None
 
     def verify(self, frame: Frame) -> None:
-        """Check the checksum of a batch or wrapper; `decode` checks uncompressed messages. Raises ChecksumMismatch."""
+        """Check the checksum of a batch or wrapper. Raises ChecksumMismatch.
+
+        `decode` checks the checksums of uncompressed messages.
+        """
         if isinstance(frame, Batch):
             self._verify(frame)
         elif isinstance(frame, Wrapper):
@@ -230,7 +234,7 @@ class Frames:
         for begin in range(batch.begin + CRC_COVERS, batch.end, _CRC_PIECE):
             found = google_crc32c.extend(found, bytes(self.data[begin : min(begin + _CRC_PIECE, batch.end)]))
         if found != batch.crc:
-            what = f"its CRC-32C is {found:#010x}, its header says {batch.crc:#010x}; the bytes are damaged"
+            what = f"its CRC-32C is {found:#010x}, its header has {batch.crc:#010x}; the bytes are damaged"
             raise self._damaged(batch, what, ChecksumMismatch)
 
     def _damaged(self, batch: Batch, what: str, kind: type[E]) -> E:
@@ -256,6 +260,6 @@ def _unreadable(base_offset: int, size: int, magic: int) -> DecodeError:
         what = f"an impossible size of {size} bytes; the bytes are damaged"
         error = DecodeError(f"the record batch at offset {base_offset}: {what}")
     else:
-        error = UnsupportedMagic(f"the records at offset {base_offset}: unknown magic {magic} (known are 0, 1 and 2)")
+        error = UnsupportedMagic(f"the records at offset {base_offset}: unknown magic {magic} (supported: 0, 1 and 2)")
     error.base_offset = base_offset
     return error

@@ -45,7 +45,11 @@ _CHUNK = 1 << 16
 
 
 class Codec(NamedTuple):
-    """One codec. `bound` returns the most bytes that data can expand to, `inflate` the number of bytes written."""
+    """One compression codec.
+
+    `bound(data)` returns the most bytes that `data` can expand to. `inflate(data, out)` returns the number of bytes
+    written.
+    """
 
     name: str
     bound: Callable[[memoryview], int]
@@ -57,7 +61,7 @@ def codec_of(number: int) -> Codec:
     codec = CODEC_NAMES.get(number)
     if codec is None:
         known = ", ".join(f"{n} {c.name}" for n, c in CODEC_NAMES.items())
-        raise UnsupportedCodec(f"compressed by codec {number}; known are {known}")
+        raise UnsupportedCodec(f"compressed by codec {number}; supported: {known}")
     return codec
 
 
@@ -161,7 +165,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
         (length,) = struct.unpack_from(">i", data, position)
         position += 4
         if not 0 <= length <= len(data) - position:
-            raise DecodeError(f"a snappy block of {length} bytes where {len(data) - position} are left")
+            raise DecodeError(f"a snappy block has {length} bytes, but only {len(data) - position} are left")
         yield data[position : position + length]
         position += length
 
@@ -242,7 +246,7 @@ def fix_lz4_checksum(data: memoryview) -> memoryview:
     if data[checksum] == right:
         return data
     if data[checksum] != xxh32(bytes(data[:checksum])) >> 8 & 0xFF:
-        raise DecodeError("its lz4 data has a frame whose header is damaged")
+        raise DecodeError("its lz4 data has a frame with a damaged header")
     fixed = bytearray(data)
     fixed[checksum] = right
     return memoryview(fixed)
@@ -360,7 +364,7 @@ _LZ4_STORED = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Compressor:
-    """One codec at one level."""
+    """Compresses with one codec at one level."""
 
     number: int
     """The codec's number in the attributes."""
@@ -374,7 +378,7 @@ def compressor(codec: str, level: int | None, *, broken_lz4: bool = False) -> Co
     unknown codec or level.
     """
     if codec not in CODECS:
-        raise ValueError(f"unknown codec {codec!r}: known are {', '.join(CODECS)}")
+        raise ValueError(f"unknown codec {codec!r}: supported are {', '.join(CODECS)}")
     levels = LEVELS.get(codec)
     if level is not None and (levels is None or level not in levels):
         known = "no levels" if levels is None else f"the levels {levels[0]} to {levels[-1]}"

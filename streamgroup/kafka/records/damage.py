@@ -1,4 +1,4 @@
-"""Damaged record batches and messages that can be set aside as a row of their own, if the next offset is certain.
+"""Finds damaged record batches and messages that can become a row of their own, if the next offset is certain.
 
 Kafka before 0.11 has messages instead of batches, compressed ones among them.
 """
@@ -25,7 +25,7 @@ _MAX_LONG = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class DamagedBatch:
-    """The bytes `[begin, end)` of `frames` are a damaged batch or message. The next one begins at `next_offset`."""
+    """A damaged batch or message: the bytes `[begin, end)` of `frames`. The next one begins at `next_offset`."""
 
     frames: Frames
     base_offset: int
@@ -44,7 +44,7 @@ class DamagedBatch:
         return Frames(self.frames.data[: self.begin], start, self.frames.until)
 
     def behind(self) -> Frames:
-        """Return the frames after the batch. Only if `is_followed`."""
+        """Return the frames after the damaged batch. Call it only if `is_followed`."""
         return Frames(self.frames.data[self.end :], self.next_offset, self.frames.until)
 
     def row(self, topic: str, partition: int, *, include_headers: bool) -> pa.RecordBatch:
@@ -68,13 +68,13 @@ class DamagedBatch:
 def damaged_batch(
     frames: object, error: DecodeError, options: DecodeOptions, aborted: Sequence[Aborted]
 ) -> DamagedBatch | None:
-    """Return the batch or message of `error`; None if it cannot be set aside without risking a loss.
+    """Return the damaged batch or message of `error`; None if it cannot be skipped without the risk of losing records.
 
     The offset after it must be certain, since a wrong offset would skip records without a trace. The next undamaged
     batch or message shows it. Without one, two numbers must agree: record count and offset delta of a batch, or the
-    offset of an uncompressed message and the expected offset. Under `read_committed` nothing is set aside if there is
-    an aborted transaction: the damaged batch may be its ABORT marker, without which later records of its producer would
-    be hidden.
+    offset of an uncompressed message and the expected offset. Under `read_committed` the result is None if there is an
+    aborted transaction: the damaged batch may be its ABORT marker, without which later records of its producer would be
+    hidden.
     """
     hides_aborted = options.read_committed and bool(aborted)
     if not isinstance(frames, Frames) or hides_aborted or isinstance(error, _READABLE_LATER):

@@ -1,4 +1,4 @@
-"""Decodes record batches and message sets into Arrow columns: one partition of one Fetch response per call."""
+"""Decodes record batches and message sets to Arrow columns: one partition of one Fetch response per call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """The settings of a decoder.
+    """The options of `decode`.
 
     `max_decompressed_bytes` limits the decompressed bytes of one call of `decode`, and so of one batch.
     """
@@ -44,7 +44,7 @@ class DecodeOptions:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The decoded records, one element each.
+    """Decoded records as Arrow columns, one element per record.
 
     `headers` and `inner` are None unless requested. `next_offset` is the offset to fetch next: after the last complete
     batch, even if none of its records was requested. A range `[start, until)` is done when `next_offset` is at least
@@ -104,7 +104,7 @@ def decode(frames: Frames, start: int, options: DecodeOptions, aborted: Sequence
 
 
 class _Nested(Exception):
-    """A scan has found a compressed message in a compressed message."""
+    """A scan has found a compressed message within a compressed message."""
 
 
 def _scanned(layout: Layout, options: DecodeOptions) -> tuple[Fields, Ints]:
@@ -189,7 +189,7 @@ def _unfit(timestamps: pa.Array) -> pa.Array:
 def record_batches(
     decoded: Decoded, topic: str, partition: int, rows: int = ROWS, *, with_damage: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Iterate over `decoded` as Arrow batches in the schema of Spark's own Kafka source (`schema`).
+    """Yield the records of `decoded` as Arrow batches in the schema of Spark's own Kafka source (`schema`).
 
     Each has at least one row, at most `rows` rows and about `BATCH_BYTES` of keys and values. `with_damage` adds the
     column `damage`, which is null except for records whose timestamp does not fit its column.

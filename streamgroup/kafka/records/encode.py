@@ -1,7 +1,7 @@
-"""Encodes Arrow columns as record batches and message sets: the records of one partition in a Produce request.
+"""Encodes Arrow columns to record batches and message sets: the records of one partition in a Produce request.
 
-The inverse of `decode`, without a Python object per record: a kernel (`kernel.py`) encodes the records, and this module
-adds the headers of batches and wrappers.
+It is the inverse of `decode`, without a Python object per record: a kernel (`kernel.py`) encodes the records, and this
+module adds the headers of batches and wrappers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["EncodedRecords", "Encoder", "RecordColumns", "RecordFormat"]
 
 
 class Encoder:
-    """Encodes records in one format, compressed by one codec at one level. It has no state.
+    """Encodes records in one format, with one compression codec and level. It has no state.
 
     All timestamps are CreateTime. Messages of magic 0 have no timestamp; messages of Kafka 0.7 have neither timestamp
     nor key.
@@ -48,7 +48,7 @@ class Encoder:
 
     @property
     def overhead(self) -> int:
-        """Bytes of a batch in addition to its records: the header of a record batch or wrapper."""
+        """The bytes of a batch without its records: the header of a record batch or wrapper."""
         if self._is_batch:
             return HEADER_SIZE
         if self._compressor is None:
@@ -83,7 +83,7 @@ class Encoder:
 
 
 class RecordFormat(Enum):
-    """A format of records, one for each generation of Kafka. The value is its name in errors."""
+    """The record formats of Kafka's releases. The value is the format's name in errors."""
 
     V07_0 = "messages of Kafka 0.7, magic 0"
     """Without attributes. No client has written it since there are codecs."""
@@ -102,7 +102,7 @@ class RecordFormat(Enum):
 
     @property
     def magic(self) -> int:
-        """The number in the field `magic`. Kafka 0.7 has its own numbers."""
+        """The value of the field `magic` in this format. Kafka 0.7 has its own numbering."""
         return _MAGICS[self]
 
     @property
@@ -142,7 +142,7 @@ _CRC_BEGIN = CRC_COVERS - _CRC.size
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedRecords:
-    """One record batch or message set for one partition of a Produce request.
+    """The encoded records for one partition of a Produce request: one record batch or message set.
 
     It holds only the bytes to send, not the columns.
     """
@@ -235,7 +235,7 @@ _NULL = -1
 
 
 def message_sizes(columns: ColumnBuffers, magic: int) -> Longs:
-    """Return the bytes of each message uncompressed."""
+    """Return the uncompressed bytes of each message of magic 0 or 1."""
     rows = len(columns.timestamp_ms)
     return kernel.current().message_sizes(columns.key, columns.value, rows, HEAD_SIZES[magic])
 
@@ -282,7 +282,7 @@ _NO_KEYS = BinaryColumn.of(None, "key")
 
 
 def message_sizes07(columns: ColumnBuffers, magic: int) -> Longs:
-    """Return the bytes of each message uncompressed."""
+    """Return the uncompressed bytes of each message of Kafka 0.7."""
     rows = len(columns.timestamp_ms)
     return kernel.current().message_sizes(_NO_KEYS, columns.value, rows, HEAD_SIZES_07[magic])
 

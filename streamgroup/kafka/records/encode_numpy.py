@@ -28,7 +28,7 @@ TOO_LONG = f"a record or a batch takes more than {_LONGEST} bytes"
 
 
 class _Varints:
-    """One number per row as a zigzag varint."""
+    """Zigzag varints, one per row."""
 
     __slots__ = ("raw", "sizes", "width")
 
@@ -43,7 +43,7 @@ class _Varints:
 
 
 class _RecordFields:
-    """The fields of records after their deltas. `size` is the bytes of these fields for each record."""
+    """The encoded fields of records that follow the deltas. `size` is the bytes of these fields of each record."""
 
     __slots__ = ("counts", "key_lengths", "size", "value_lengths")
 

@@ -1,11 +1,11 @@
-"""The input and the output of a scan of records: arrays with one element per batch, and per record.
+"""The input (`Regions`) and the output (`Fields`) of a scan of record batches, as arrays.
 
 A *scan* reads the records of some batches in one buffer and returns the position of every field of every record. There
 are two, which accept and reject the same bytes: `scan.py` in numpy and `_kernel.c` compiled. `kernel.py` chooses.
 
 A record (v2) is: length varint | attributes i8 | timestampDelta varlong | offsetDelta varint | keyLength varint | key |
-valueLength varint | value | headerCount varint | headers, each: keyLength varint | key | valueLength varint | value.
-A varint is zigzag, at most 5 bytes; a varlong at most 10; a length of -1 is null.
+valueLength varint | value | headerCount varint | headers, each: keyLength varint | key | valueLength varint | value. A
+varint is zigzag, at most 5 bytes; a varlong at most 10; a length of -1 is null.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_BUFFER = 2**31 - 2**20
 
 
 class FaultCode(IntEnum):
-    """A fault of a record. The numbers are those of `_kernel.c`."""
+    """Why a scan rejects a record. The numbers are those of `_kernel.c`."""
 
     RECORD_LENGTH = 1
     RECORDS_LEFT = 2
@@ -54,7 +54,7 @@ class FaultCode(IntEnum):
 
 _TEXTS = {
     FaultCode.RECORD_LENGTH: "a record's length reaches beyond its batch",
-    FaultCode.RECORDS_LEFT: "there are bytes behind the last of its records",
+    FaultCode.RECORDS_LEFT: "there are bytes after its last record",
     FaultCode.OVERRUN: "a field reaches beyond its record",
     FaultCode.VARINT: "a varint is too long",
     FaultCode.OFFSET: "a record's offset is out of order or beyond the batch's last",
@@ -66,7 +66,7 @@ _TEXTS = {
 
 
 class RecordFault(Exception):
-    """A scan has found an invalid record, in the batch with this index in `Regions`."""
+    """A scan has found an invalid record. `batch` is the index of its batch in `Regions`."""
 
     def __init__(self, batch: int, fault: FaultCode) -> None:
         super().__init__(batch, fault)
@@ -75,7 +75,7 @@ class RecordFault(Exception):
 
 
 class Arrays:
-    """Arrays of one length, each a field of a dataclass with slots."""
+    """Base class of dataclasses whose fields are arrays of one length."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -86,7 +86,7 @@ class Arrays:
 
 @dataclass(frozen=True, slots=True)
 class Regions(Arrays):
-    """The batches to scan: one element each. `[begin, end)` are positions in the buffer."""
+    """The record batches to scan: arrays with one element per batch. `[begin, end)` are positions in the buffer."""
 
     begin: Longs
     end: Longs
@@ -114,7 +114,7 @@ class Regions(Arrays):
 
 @dataclass(frozen=True, slots=True)
 class Fields(Arrays):
-    """The positions of the fields of records: one element per record. A length of -1 is null."""
+    """The positions of the fields of records: arrays with one element per record. A length of -1 is null."""
 
     offset: Longs
     timestamp: Longs
@@ -150,7 +150,7 @@ class Fields(Arrays):
 
 @dataclass(frozen=True, slots=True)
 class HeaderFields(Arrays):
-    """The positions of keys and values of headers: one element per header, in the order of the records."""
+    """The positions of header keys and values: arrays with one element per header, in the order of the records."""
 
     key_start: Ints
     key_length: Ints

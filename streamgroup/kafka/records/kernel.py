@@ -1,6 +1,7 @@
-"""The hot loops: compiled if the extension is built, otherwise in numpy. Both return the same results.
+"""Selects the implementation of the hot loops: compiled if the extension is built, otherwise numpy.
 
-The environment variable `STREAMGROUP_KERNEL` (`python` or `compiled`) forces one, as `use` does within a process.
+Both return the same results. The environment variable `STREAMGROUP_KERNEL` (`python` or `compiled`) selects one; `use`
+does so within a process.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class RecordKernel(Protocol):
         """Find the headers of scanned records. `start` and `count` come from `Fields`."""
 
     def gather(self, buffer: Bytes, start: Ints, length: Ints) -> tuple[pa.Buffer, pa.Buffer]:
-        """Copy pieces of `buffer` together: the offsets and the data of an Arrow binary array."""
+        """Copy pieces of `buffer` into one array: return the offsets and the data of an Arrow binary array."""
 
     def walk(self, data: memoryview, position: int, least: int, until: int) -> Walk:
         """Walk uncompressed messages (magic 0 and 1) from `position` on whose offsets ascend in `[least, until)`."""
@@ -185,7 +186,7 @@ class _Compiled:
 
 
 class _LengthErrors:
-    """Turns an OverflowError of the compiled kernel into an EncodeError: a length does not fit its field.
+    """Context manager that converts an OverflowError of the compiled kernel to an EncodeError: a length is too large.
 
     A class takes a tenth of the time of a context manager from a generator, and it is used for each batch.
     """

@@ -43,7 +43,10 @@ OWN = -2
 
 
 class Walk(NamedTuple):
-    """Consecutive uncompressed messages: the end of the last one, their number, and the offset of the last one."""
+    """The result of a walk over consecutive uncompressed messages.
+
+    It has the end of the last message, their number, and the offset of the last one.
+    """
 
     end: int
     messages: int
@@ -51,7 +54,7 @@ class Walk(NamedTuple):
 
 
 class MessageFaultKind(IntEnum):
-    """A fault of a message. The numbers are those of `_messages.h`."""
+    """Why a scan rejects a message. The numbers are those of `_messages.h`."""
 
     FRAME = 1
     MAGIC = 2
@@ -84,7 +87,7 @@ NO_MESSAGES = "it decompresses to nothing, where a compressed message holds at l
 
 
 class MessageSetFault(Exception):
-    """A scan has found an invalid message: the index of its set, its position in the buffer, and its fault."""
+    """A scan has found an invalid message: the index of its set, its position in the buffer, and the kind of fault."""
 
     def __init__(self, index: int, position: int, fault: MessageFaultKind) -> None:
         super().__init__(index, position, fault)
@@ -95,7 +98,10 @@ class MessageSetFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MessageSets(Arrays):
-    """The message sets to scan, magic 0 and 1: one element each. `[begin, end)` are positions in the buffer."""
+    """The message sets of magic 0 and 1 to scan: arrays with one element per set.
+
+    `[begin, end)` are positions in the buffer.
+    """
 
     begin: Longs
     end: Longs
@@ -116,7 +122,10 @@ class MessageSets(Arrays):
 
 @dataclass(frozen=True, slots=True)
 class MessageFields(Arrays):
-    """The positions of the fields of messages: one element per message. A length of -1 is null."""
+    """The positions of the fields of messages (magic 0 and 1): arrays with one element per message.
+
+    A length of -1 is null.
+    """
 
     offset: Longs
     timestamp: Longs
@@ -129,14 +138,17 @@ class MessageFields(Arrays):
 
     @classmethod
     def empty(cls, rows: int) -> MessageFields:
-        """Return arrays for `rows` messages, not yet written."""
+        """Return uninitialized arrays for `rows` messages."""
         offset, timestamp = (np.empty(rows, np.int64) for _ in range(2))
         return cls(offset, timestamp, *(np.empty(rows, np.int32) for _ in range(5)))
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSets07(Arrays):
-    """The message sets of Kafka 0.7 to scan: one element each. `[begin, end)` are positions in the buffer."""
+    """The message sets of Kafka 0.7 to scan: arrays with one element per set.
+
+    `[begin, end)` are positions in the buffer.
+    """
 
     begin: Longs
     end: Longs
@@ -151,7 +163,7 @@ class MessageSets07(Arrays):
 
 @dataclass(frozen=True, slots=True)
 class MessageFields07(Arrays):
-    """The positions of the payloads of messages of Kafka 0.7: one element per message."""
+    """The positions of the payloads of messages of Kafka 0.7: arrays with one element per message."""
 
     offset: Longs
     inner: Ints
@@ -161,5 +173,5 @@ class MessageFields07(Arrays):
 
     @classmethod
     def empty(cls, rows: int) -> MessageFields07:
-        """Return arrays for `rows` messages, not yet written."""
+        """Return uninitialized arrays for `rows` messages of Kafka 0.7."""
         return cls(np.empty(rows, np.int64), *(np.empty(rows, np.int32) for _ in range(3)))

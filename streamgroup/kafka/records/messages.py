@@ -1,8 +1,9 @@
-"""The frames of messages of magic 0 and 1 (Kafka 0.8 to 0.10): uncompressed ones, and wrappers.
+"""Finds messages of magic 0 and 1 (Kafka 0.8 to 0.10) in fetched bytes: uncompressed messages and wrappers.
 
-A wrapper has the offset of its last inner message, so its header shows the next offset. The offsets of its inner
-messages are absolute in magic 0. In magic 1 they are relative: they count from 0 (KIP-31), or from another number
-because of compaction or the client. The difference of the last one to the wrapper's offset shows the base.
+A wrapper is a compressed message that contains messages. It has the offset of its last inner message, so its header
+shows the next offset. The offsets of its inner messages are absolute in magic 0. In magic 1 they are relative: they
+count from 0 (KIP-31), or from another number because of compaction or the client. The difference of the last one to the
+wrapper's offset shows the base.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _about(what: str, kind: type[E], base_offset: int, next_offset: int) -> E:
 
 
 class UncompressedMessages(NamedTuple):
-    """Consecutive uncompressed messages, `[begin, end)` of the fetched bytes."""
+    """A frame of consecutive uncompressed messages: the bytes `[begin, end)` of the fetched bytes."""
 
     base_offset: int
     last_offset: int
@@ -63,7 +64,7 @@ class UncompressedMessages(NamedTuple):
 
 
 class Wrapper(NamedTuple):
-    """A compressed message, `[begin, end)` of the fetched bytes."""
+    """A frame that is one compressed message with messages in it: the bytes `[begin, end)` of the fetched bytes."""
 
     base_offset: int
     """The smallest offset that it can hold. Only decompressing shows the offset of its first message."""
@@ -97,11 +98,14 @@ class Wrapper(NamedTuple):
         """Check the CRC-32 of the wrapper. Raises ChecksumMismatch."""
         found = kernel.current().crc32(data[self.begin + CRC_COVERS : self.end])
         if found != self.crc:
-            what = f"the CRC-32 is {found:#010x}, the header says {self.crc:#010x}; the bytes are damaged"
+            what = f"the CRC-32 is {found:#010x}, the header has {self.crc:#010x}; the bytes are damaged"
             raise self.error(what, ChecksumMismatch)
 
     def value(self, data: memoryview) -> memoryview:
-        """Return the compressed set, in lz4 with the correct checksum. Raises DecodeError for a damaged lz4 header."""
+        """Return the compressed messages. A wrong header checksum of lz4 is corrected.
+
+        Raises DecodeError for a damaged lz4 header.
+        """
         value = data[self.value_begin : self.end]
         return codecs.fix_lz4_checksum(value) if self.codec == codecs.LZ4 else value
 
@@ -130,7 +134,7 @@ def parse_wrapper(data: memoryview, begin: int, header: Header, least_offset: in
         if value_length < 0:
             what = "it has no value to decompress"
         elif value_length != end - value_begin:
-            what = f"its value has {value_length} bytes where {end - value_begin} are left"
+            what = f"its value has {value_length} bytes, but only {end - value_begin} are left"
     place = base_offset, offset, begin, end, least_offset
     wrapper = Wrapper(*place, magic, crc, attributes, timestamp, value_begin)
     if what is not None:
@@ -139,7 +143,7 @@ def parse_wrapper(data: memoryview, begin: int, header: Header, least_offset: in
 
 
 def flatten(data: memoryview, wrapper: Wrapper, limit: int, check_crcs: bool) -> bytes:
-    """Return the messages of `wrapper` and of the wrappers in it, as one uncompressed set with absolute offsets.
+    """Return the messages of `wrapper` and of wrappers in it, as one uncompressed set with absolute offsets.
 
     No broker writes wrappers in wrappers, so this may be slow. It decompresses at most `limit` bytes. Raises
     DecodeError, or its subclasses TooLarge and ChecksumMismatch.

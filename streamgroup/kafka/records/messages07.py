@@ -47,7 +47,7 @@ E = TypeVar("E", bound=DecodeError)
 
 
 class _Frame(NamedTuple):
-    """One message, `[begin, end)` of some bytes; its payload is `[payload, end)`."""
+    """One message, the bytes `[begin, end)`. Its payload is `[payload, end)`."""
 
     begin: int
     end: int
@@ -57,7 +57,7 @@ class _Frame(NamedTuple):
 
 
 class _Uncompressed(NamedTuple):
-    """Consecutive uncompressed messages."""
+    """Consecutive uncompressed messages of Kafka 0.7."""
 
     begin: int
     end: int
@@ -65,7 +65,7 @@ class _Uncompressed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walk07:
-    """The complete messages of some bytes: their positions in the log, ascending, and the position of the next one.
+    """The positions in the log of the complete messages in some bytes, ascending, and the position of the next message.
 
     `truncated`: a part of another message follows. If `starts` is then empty, that message is larger than the fetched
     bytes, or no message begins at the requested position.
@@ -77,7 +77,7 @@ class Walk07:
 
     @property
     def boundaries(self) -> Longs:
-        """The positions where ranges may begin and end: `starts` and `next_offset`."""
+        """The positions where a range may begin or end: `starts` and `next_offset`."""
         return np.append(self.starts, np.int64(self.next_offset))
 
 
@@ -143,10 +143,10 @@ def decode07(frames: Frames07, start: int, options: DecodeOptions) -> Decoded:
 
 
 class Frames07:
-    """The messages of one fetch that begin before `until`. The constructor reads their lengths.
+    """The messages of Kafka 0.7 in the bytes of one response, up to the position `until`.
 
-    The first byte of `data` is at the position `start` of the log. The fetcher continues at `next_offset`. The decoder
-    then iterates over the same messages.
+    The constructor reads their lengths. `data` begins at the position `start` of the log. The fetcher continues at
+    `next_offset`. The decoder later iterates over the messages.
     """
 
     def __init__(self, data: memoryview | bytes, start: int, until: int) -> None:
@@ -292,7 +292,7 @@ def _laid_out(wanted: list[_Uncompressed | _Frame], frames: Frames07, limit: int
 
 def _codec(frame: _Frame, frames: Frames07) -> int:
     if frame.codec not in _CODECS:
-        raise frames.error(frame, f"compressed by codec {frame.codec}; known are 1 gzip and 2 snappy", UnsupportedCodec)
+        raise frames.error(frame, f"compressed by codec {frame.codec}; supported: 1 gzip, 2 snappy", UnsupportedCodec)
     return frame.codec
 
 
@@ -324,7 +324,10 @@ def _flattened(
 
 
 class _Flattening07:
-    """The uncompressed messages of a wrapper and of the wrappers in it; `left` bytes may still be decompressed."""
+    """Collects the uncompressed messages of a wrapper and of wrappers in it.
+
+    `left` is how many bytes may still be decompressed.
+    """
 
     def __init__(self, limit: int, check_crcs: bool) -> None:
         self.left = limit
@@ -336,7 +339,7 @@ class _Flattening07:
         if depth > MAX_DEPTH:
             raise DecodeError(f"compressed messages are nested more than {MAX_DEPTH} deep")
         if wrapper.codec not in _CODECS:
-            raise UnsupportedCodec(f"compressed by codec {wrapper.codec}; known are 1 gzip and 2 snappy")
+            raise UnsupportedCodec(f"compressed by codec {wrapper.codec}; supported: 1 gzip, 2 snappy")
         inner = codecs.inflated(wrapper.codec, data[wrapper.payload : wrapper.end], self.left)
         if not inner:
             raise DecodeError(NO_MESSAGES)
@@ -356,7 +359,7 @@ class _Flattening07:
 
 
 class _Nested07(Exception):
-    """A scan has met a compressed message in a compressed message."""
+    """A scan has found a compressed message within a compressed message."""
 
 
 def _sets(placed: list[tuple[_Uncompressed | _Frame, Place]], start: int) -> MessageSets07:

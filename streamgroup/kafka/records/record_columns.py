@@ -1,4 +1,4 @@
-"""The records to encode, as Arrow arrays, and as the buffers that the encoders read."""
+"""The records to encode: as Arrow arrays, and as the buffers of these arrays that the encoders read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamgroup.kafka.records.fields import Longs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinaryColumn:
-    """One binary column: as an array, and as the arguments that the compiled kernel takes it as."""
+    """One column of keys, values or headers: the Arrow array, and its buffers as arguments of the compiled kernel."""
 
     array: pa.Array | None
     """Binary or large_binary; None where every element is null."""
@@ -65,7 +65,7 @@ class BinaryColumn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnBuffers:
-    """The input of the kernels: the columns of `RecordColumns`, with the headers of all records in two columns."""
+    """The input of the encoders: the buffers of `RecordColumns`. The headers of all records are two flat columns."""
 
     timestamp_ms: Longs
     key: BinaryColumn
@@ -87,7 +87,7 @@ class ColumnBuffers:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class RecordColumns:
-    """The records to encode, one element each; all of one length.
+    """The records to encode, as Arrow arrays of one length.
 
     Raises ValueError for columns of different lengths, TypeError for columns of another type, EncodeError for a header
     whose key is null.

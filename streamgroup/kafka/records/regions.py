@@ -1,4 +1,4 @@
-"""Brings the records of many frames into one buffer: decompressed, or in the fetched bytes themselves."""
+"""Collects the records of many frames in one buffer for a scan. Compressed records are decompressed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ About = Callable[[int, str, type[DecodeError]], DecodeError]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The records of the first `held` frames in `buffer`: record batches in `regions`, messages in `sets`."""
+    """The records of the first `held` frames in one buffer: record batches are in `regions`, messages in `sets`."""
 
     buffer: Bytes
     regions: Regions

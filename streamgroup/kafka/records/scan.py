@@ -1,6 +1,7 @@
-"""The scans in numpy. A tight loop finds the start of each record; all else is arithmetic on arrays of positions.
+"""The scans of records and messages in numpy.
 
-Records are scanned in blocks, so that damaged bytes take no more memory than the arrays of one block.
+A tight loop finds the start of each record; all else is arithmetic on arrays of positions. Records are scanned in
+blocks, so that damaged bytes take no more memory than the arrays of one block.
 
 Every position is compared with the end of its record before the byte is read, and every end of a record with the end of
 its batch. So no byte of one record is read as part of another.
@@ -57,7 +58,7 @@ _FEW = 32
 
 
 class _Cursor:
-    """A position in each of many records, which advances field by field."""
+    """Reads many records in parallel, field by field: it has the current position in each record."""
 
     def __init__(self, buffer: Bytes, position: Longs, end: Longs, batch: Longs) -> None:
         self.buffer = buffer
@@ -229,7 +230,7 @@ def _fields(cursor: _Cursor, regions: Regions, lasts: _Lasts) -> tuple[Longs, ..
 
 
 class _Lasts:
-    """The last record of each batch, and of the previous block: a check within one block needs both."""
+    """Checks where the last record of each batch ends, also across blocks: it keeps the last record of each block."""
 
     def __init__(self, regions: Regions) -> None:
         self._batch = np.flatnonzero(regions.count)
@@ -399,7 +400,7 @@ def walk07(data: memoryview, position: int, stop: int) -> Walk:
 
 
 class _Found:
-    """The first fault of each message, 0 without a fault."""
+    """Collects the first fault of each message; 0 means no fault."""
 
     def __init__(self, messages: int) -> None:
         self._fault = np.zeros(messages, np.int8)
@@ -428,7 +429,7 @@ def _view(buffer: Bytes, kind: str) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Consecutive messages: their rows, start and end of each, and the index of its set."""
+    """A block of consecutive messages: their rows, the start and end of each, and the index of its set."""
 
     rows: slice
     start: Longs
@@ -437,7 +438,7 @@ class _Block:
 
 
 class _Starts:
-    """The start of each message, in 4 bytes each, and the number of messages in each set."""
+    """The start of each message as a 4-byte number, and the number of messages in each set."""
 
     def __init__(self, starts: array[int], counts: list[int], end: Longs) -> None:
         self._starts = np.array(starts, np.int32)
@@ -465,7 +466,7 @@ class _Starts:
 
 
 class _Layout(NamedTuple):
-    """The frames of one format: position of the size, struct of size and magic, and the least size by magic."""
+    """The positions of the header fields in one message format: the size, the magic, and the least size by magic."""
 
     size_at: int
     head: struct.Struct

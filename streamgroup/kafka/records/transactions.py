@@ -1,4 +1,4 @@
-"""Hides aborted transactions under read_committed.
+"""Hides the records of aborted transactions for read_committed.
 
 A Fetch response lists the aborted transactions within its bytes: producer and first offset. In the order of the batches
 a transaction is open from its first offset until the ABORT marker of its producer (KIP-98, as in Java's consumer).
@@ -25,7 +25,7 @@ _CONTROL_KEY = struct.Struct(">hh")
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """An aborted transaction, as in a Fetch response."""
+    """An aborted transaction in a Fetch response: the producer id and the first offset."""
 
     producer_id: int
     first_offset: int

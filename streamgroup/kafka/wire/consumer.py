@@ -1,4 +1,4 @@
-"""The "consumer" protocol: subscriptions in JoinGroup and assignments in SyncGroup, in Kafka's own layout.
+"""The "consumer" protocol: subscriptions in JoinGroup and assignments in SyncGroup, in the format of Java's consumer.
 
 A 2-byte version precedes the message, which is never flexible. Newer versions only add fields at the end. A newer
 message is therefore read as the newest version known and the rest is ignored, as Kafka's own consumer does.
@@ -22,7 +22,7 @@ LATEST = 3
 
 @message
 class TopicPartitions(Struct):
-    """Some partitions of one topic."""
+    """Partitions of one topic in a subscription or an assignment."""
 
     topic: str = string("0+")
     partitions: tuple[int, ...] = array("int32", "0+")
@@ -30,9 +30,9 @@ class TopicPartitions(Struct):
 
 @message
 class ConsumerSubscription(Message, versions="0-3"):
-    """A member's subscription.
+    """A member's subscription, which it sends in JoinGroup.
 
-    The member has owned `owned_partitions` since `generation_id` (KIP-429, KIP-792); racks: KIP-881.
+    The member has owned `owned_partitions` since `generation_id` (KIP-429, KIP-792). `rack_id`: KIP-881.
     """
 
     topics: tuple[str, ...] = array("string", "0+")
@@ -44,7 +44,7 @@ class ConsumerSubscription(Message, versions="0-3"):
 
 @message
 class ConsumerAssignment(Message, versions="0-3"):
-    """The partitions that the group leader assigns to a member."""
+    """The partitions that the group leader assigns to a member, in SyncGroup."""
 
     assigned_partitions: tuple[TopicPartitions, ...] = array(TopicPartitions, "0+")
     user_data: Bytes | None = byte_string("0+", nullable="0+", default=None)
@@ -54,33 +54,33 @@ M = TypeVar("M", bound=Message)
 
 
 def encode_subscription(subscription: ConsumerSubscription, version: int = LATEST) -> bytes:
-    """Return `subscription` as the metadata of a protocol in JoinGroup. Raises as `schema.encode` does."""
+    """Encode `subscription` for the field `metadata` of a protocol in JoinGroup. Raises as `schema.encode` does."""
     return _encode(subscription, version)
 
 
 def decode_subscription(data: Bytes) -> ConsumerSubscription:
-    """Decode the subscription of a member of any client.
+    """Decode the subscription of a member, which may be any client.
 
-    Raises DecodeError, or Truncated if `data` is empty or ends too early.
+    Raises DecodeError, or Truncated if `data` is empty or too short.
     """
     return _decode(ConsumerSubscription, data)
 
 
 def encode_assignment(assignment: ConsumerAssignment, version: int = LATEST) -> bytes:
-    """Return `assignment` as the assignment of one member in SyncGroup. Raises as `schema.encode` does."""
+    """Encode `assignment` for one member in SyncGroup. Raises as `schema.encode` does."""
     return _encode(assignment, version)
 
 
 def decode_assignment(data: Bytes) -> ConsumerAssignment:
-    """Decode an assignment that the group leader computed.
+    """Decode an assignment from the group leader, which may be any client.
 
-    Raises DecodeError, or Truncated if `data` is empty or ends too early.
+    Raises DecodeError, or Truncated if `data` is empty or too short.
     """
     return _decode(ConsumerAssignment, data)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
-    """Group partitions by topic as these messages hold them, sorted by topic, then partition."""
+    """Group partitions by topic for these messages, sorted by topic, then partition."""
     found: dict[str, list[int]] = {}
     for tp in sorted(partitions):
         found.setdefault(tp.topic, []).append(tp.partition)
@@ -88,7 +88,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...
 
 
 def each_partition(rows: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
-    """Return the partitions that such rows name, in their order."""
+    """Return all partitions in `rows`, in their order."""
     return tuple(TopicPartition(row.topic, partition) for row in rows for partition in row.partitions)
 
 

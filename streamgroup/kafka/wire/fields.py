@@ -28,7 +28,7 @@ _SPEC = "spec"
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """An inclusive range of versions; `Versions.parse` reads `"0"`, `"2-7"`, `"4+"` and `"none"`."""
+    """An inclusive range of versions. `Versions.parse` reads `"0"`, `"2-7"`, `"4+"` and `"none"`."""
 
     first: int
     last: int
@@ -94,7 +94,10 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """One declared field. `type` is a primitive's name or a Struct class; `is_array` makes the field an array of it."""
+    """The declaration of one field. `type` is a primitive's name or a Struct class.
+
+    If `is_array`, it is an array of it.
+    """
 
     name: str
     type: str | type[Struct]
@@ -109,7 +112,7 @@ class FieldSpec:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def message(cls: type[S]) -> type[S]:
-    """Turn the declaration of a Struct into a slotted dataclass, which keeps the methods of Struct."""
+    """Class decorator: turn the declared fields of a Struct into a slotted dataclass with the methods of Struct."""
     made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
     made._DEFAULTS = {field.name: field.default for field in dataclasses.fields(made)}  # type: ignore[arg-type]
     return made

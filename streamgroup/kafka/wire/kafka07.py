@@ -43,7 +43,7 @@ RANDOM_PARTITION = -1
 
 
 class RequestType07(IntEnum):
-    """The types of requests, as the number that follows the size."""
+    """The types of requests of Kafka 0.7. The value is the number after the size in a request."""
 
     PRODUCE = 0
     FETCH = 1
@@ -53,7 +53,7 @@ class RequestType07(IntEnum):
 
 
 class ErrorCode07(IntEnum):
-    """The errors of responses. Only 0 and 1 have the meaning that Kafka 0.8 and later give them."""
+    """The error codes in responses of Kafka 0.7. Only 0 and 1 have the same meaning in Kafka 0.8 and later."""
 
     UNKNOWN = -1
     NO_ERROR = 0
@@ -83,15 +83,16 @@ ERRORS07: dict[int, KafkaError] = {
 
 
 def error07_of(code: int) -> KafkaError:
-    """Return the error of a code of 0.7; an unknown code is UNKNOWN_<code> and not retriable."""
+    """Return the error of a code of Kafka 0.7. An unknown code is UNKNOWN_<code>, which is not retriable."""
     row = ERRORS07.get(code)
     return row or KafkaError(code, f"UNKNOWN_{code}", False, Refresh.NONE, "Kafka 0.7 does not have this error code")
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest07:
-    """Fetches messages of one partition from byte `offset` on, at most `max_size` bytes: the last message may be
-    partial.
+    """FETCH: requests messages of one partition from byte `offset` on, at most `max_size` bytes.
+
+    The last message of the response may be incomplete.
     """
 
     TYPE: ClassVar = RequestType07.FETCH
@@ -113,7 +114,7 @@ class FetchRequest07:
 
 @dataclass(frozen=True, slots=True)
 class MultiFetchRequest07:
-    """Several FETCHes, which one response answers with one part each, in their order."""
+    """MULTIFETCH: several FETCHes in one request. The response has one part for each, in their order."""
 
     TYPE: ClassVar = RequestType07.MULTIFETCH
     fetches: tuple[FetchRequest07, ...]
@@ -130,7 +131,10 @@ class MultiFetchRequest07:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRequest07:
-    """Asks for segment boundaries of a log as of `time` (ms since 1970, LATEST_TIME or EARLIEST_TIME), newest first."""
+    """OFFSETS: requests segment boundaries of a log at `time`, newest first.
+
+    `time` is in ms since 1970, LATEST_TIME or EARLIEST_TIME.
+    """
 
     TYPE: ClassVar = RequestType07.OFFSETS
     topic: str
@@ -148,7 +152,7 @@ class OffsetsRequest07:
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest07:
-    """A message set for one partition (RANDOM_PARTITION: any). The broker never answers it, not even with an error."""
+    """PRODUCE: a message set for one partition (RANDOM_PARTITION: any). The broker never answers, not even an error."""
 
     TYPE: ClassVar = RequestType07.PRODUCE
     topic: str
@@ -171,7 +175,10 @@ class ProduceRequest07:
 
 @dataclass(frozen=True, slots=True)
 class MultiProduceRequest07:
-    """Several PRODUCEs, which the broker appends in order up to the first invalid one. It never answers."""
+    """MULTIPRODUCE: several PRODUCEs in one request. The broker never answers.
+
+    It appends them in order, up to the first invalid one.
+    """
 
     TYPE: ClassVar = RequestType07.MULTIPRODUCE
     produces: tuple[ProduceRequest07, ...]
@@ -200,7 +207,7 @@ _REQUESTS: dict[int, type[Request07]] = {
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse07:
-    """The response to a FETCH. `records` is a view of the message set; its last message may be partial."""
+    """The response to a FETCH. `records` is a view of the message set. Its last message may be incomplete."""
 
     error: int
     records: Bytes = _EMPTY
@@ -223,7 +230,10 @@ class MultiFetchResponse07:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsResponse07:
-    """The response to an OFFSETS, descending. The broker sends no error: it closes the connection instead."""
+    """The response to an OFFSETS: offsets in descending order.
+
+    It never has an error: the broker closes the connection instead.
+    """
 
     offsets: tuple[int, ...]
     error: int = ErrorCode07.NO_ERROR
@@ -268,9 +278,9 @@ def decode_response(request: Request07, frame: Bytes) -> Response07:
 
 
 def message07(payload: Bytes, magic: int = 1, codec: int = 0) -> bytes:
-    """Return one message with its length. `codec` is the attributes byte: 0 none, 1 gzip, 2 snappy of `payload`.
+    """Return one message with its length field. `payload` is compressed if `codec` says so: 0 none, 1 gzip, 2 snappy.
 
-    Magic 0 has no attributes. In both magics the CRC-32 covers only the payload.
+    Magic 0 has no attributes, and therefore no codec. In both magics the CRC-32 covers only the payload.
     """
     head = struct.pack(">bB", magic, codec) if magic else struct.pack(">b", magic)
     crc = zlib.crc32(payload)

@@ -55,9 +55,11 @@ class Reader:
         start = self.position
         stop = start + count
         if count < 0:
-            raise DecodeError(f"at byte {start}: a length of {count}")
+            raise DecodeError(f"invalid length {count} at byte {start}: expected 0 or more")
         if stop > self.end:
-            raise Truncated(f"at byte {start}: {count} bytes are announced, {self.end - start} are left")
+            raise Truncated(
+                f"truncated value at byte {start}: it has {count} bytes, but only {self.end - start} are left"
+            )
         self.position = stop
         return self.data[start:stop]
 
@@ -66,7 +68,9 @@ class Reader:
         start = self.position
         stop = start + layout.size
         if stop > self.end:
-            raise Truncated(f"at byte {start}: {layout.size} bytes are needed, {self.end - start} are left")
+            raise Truncated(
+                f"truncated value at byte {start}: it has {layout.size} bytes, but only {self.end - start} are left"
+            )
         self.position = stop
         return layout.unpack_from(self.data, start)
 
@@ -97,8 +101,8 @@ class Reader:
             shift += 7
         else:
             if end - start < 5:
-                raise Truncated(f"at byte {start}: the bytes end within a varint")
-        raise DecodeError(f"at byte {start}: a varint of more than 32 bits")
+                raise Truncated(f"truncated varint at byte {start}")
+        raise DecodeError(f"invalid varint at byte {start}: it has more than 32 bits")
 
     def uuid(self) -> str:
         """Read a uuid of 16 bytes as canonical text, `""` for the zero id."""
@@ -114,23 +118,23 @@ class Reader:
         try:
             return str(self.take(length), "utf-8")
         except UnicodeDecodeError as error:
-            raise DecodeError(f"at byte {start}: a string of {length} bytes is not UTF-8: {error}") from None
+            raise DecodeError(f"invalid string at byte {start}: its {length} bytes are not UTF-8: {error}") from None
 
     def length(self, layout: struct.Struct) -> int | None:
-        """Read a length of `layout`'s width; None for -1, the null."""
+        """Read a length in the format of `layout`. Return None for -1, the null."""
         start = self.position
         value: int = self.unpack(layout)[0]
         if value >= 0:
             return value
         if value == -1:
             return None
-        raise DecodeError(f"at byte {start}: a length of {value}")
+        raise DecodeError(f"invalid length {value} at byte {start}: expected -1 or more")
 
     def compact_length(self) -> int | None:
-        """Read a compact length (KIP-482), the varint of length + 1; None for 0, the null."""
+        """Read a compact length (KIP-482), which is the varint of length + 1. Return None for 0, the null."""
         value = self.uvarint()
         if value > MAX_BYTES + 1:
-            raise TooLarge(f"at byte {self.position}: a length of {value - 1}")
+            raise TooLarge(f"invalid length {value - 1} at byte {self.position}: the limit is {MAX_BYTES}")
         return value - 1 if value else None
 
     def skip_tags(self) -> None:
@@ -142,7 +146,9 @@ class Reader:
         """Read the number of tagged fields, each of which has at least 2 bytes."""
         count = self.uvarint()
         if count > self.remaining // 2:
-            raise Truncated(f"at byte {self.position}: {count} tagged fields in {self.remaining} bytes")
+            raise Truncated(
+                f"invalid count of {count} tagged fields at byte {self.position}: only {self.remaining} bytes are left"
+            )
         return count
 
 
@@ -163,7 +169,7 @@ def append_uuid(out: bytearray, text: str) -> None:
 
 
 def append_length(out: bytearray, length: int | None, layout: struct.Struct) -> None:
-    """Append a length of `layout`'s width, -1 for null."""
+    """Append a length in the format of `layout`, -1 for null."""
     out += layout.pack(-1 if length is None else length)
 
 

@@ -38,7 +38,7 @@ def is_node_name(text: str) -> bool:
 
 
 def partition_in(log_format: LogFormat, name: str) -> int:
-    """Return the partition number in the name of a node. Raises DecodeError."""
+    """Return the partition number for the name of a node. Raises DecodeError."""
     try:
         return log_format.partition_number(name)
     except ValueError as error:
@@ -46,7 +46,7 @@ def partition_in(log_format: LogFormat, name: str) -> int:
 
 
 def dialect_of(broker: bytes) -> Dialect:
-    """Return the dialect of a broker by its registration, which is JSON since 0.8."""
+    """Return the dialect of a broker from the data of its node: JSON since 0.8."""
     return Dialect.KAFKA if broker.lstrip().startswith(b"{") else Dialect.KAFKA07
 
 
@@ -91,7 +91,10 @@ def _port(port: int, where: str, data: bytes) -> int:
 
 
 def read_count(topic: str, broker: str, data: bytes) -> tuple[int, ...]:
-    """Decode the partition numbers that `topic` of Kafka 0.7 has on `broker`. Raises DecodeError."""
+    """Decode a node of a Kafka 0.7 topic: return the numbers of the partitions that `topic` has on `broker`.
+
+    Raises DecodeError.
+    """
     where = f"{TOPICS}/{topic}/{broker}"
     count, node_id = read_number(read_text(data, where), where), read_number_name(broker, where)
     try:
@@ -104,7 +107,7 @@ def read_count(topic: str, broker: str, data: bytes) -> tuple[int, ...]:
 
 
 def read_partitions(topic: str, data: bytes) -> tuple[int, ...]:
-    """Decode the partition numbers of `topic` of Kafka 0.8, sorted. Raises DecodeError."""
+    """Decode the node of a topic of Kafka 0.8 or later: return its partition numbers, sorted. Raises DecodeError."""
     where = f"{TOPICS}/{topic}"
     partitions = read_object(data, where).get("partitions")
     if not isinstance(partitions, dict):
@@ -135,14 +138,14 @@ def read_object(data: bytes, where: str) -> dict[str, Any]:
 
 
 def read_number(text: str, where: str) -> int:
-    """Parse the digits of an int64, as Java writes them. Raises DecodeError."""
+    """Parse an int64 in decimal digits, as Java writes it. Raises DecodeError."""
     if not (text.isascii() and text.isdigit() and len(text) <= _INT_DIGITS_MOST) or int(text) >= 2**63:
         raise garbage(where, text.encode(errors="replace"), "a number")
     return int(text)
 
 
 def read_number_name(name: str, where: str) -> int:
-    """Parse the number in the name of a node. Raises DecodeError."""
+    """Parse the number that is the name of a node. Raises DecodeError."""
     if re.fullmatch(_NUMBER, name) is None:
         raise DecodeError(f"invalid node {where}: {name[:80]!r} is not a number without leading zeros")
     return int(name)

@@ -1,7 +1,8 @@
-"""Messages, and the readers and writers that are compiled from their declarations once per class and version.
+"""The base classes of messages, and readers and writers that are compiled from the declared fields.
 
-Decoding gives a field that the version lacks its default. Encoding another value into such a version raises
-UnsupportedVersionError unless the field is ignorable: the broker would not do what the request asks for.
+Each class and version has its own reader and writer, which are compiled once. Decoding gives a field that the version
+lacks its default. Encoding another value into such a version raises UnsupportedVersionError unless the field is
+ignorable: the broker would not do what the request asks for.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _WRITERS: dict[tuple[type[Struct], int, bool], Write] = {}
 
 
 class Message(Struct):
-    """A request or response body. `versions` and `flexible` are class arguments and are not inherited.
+    """Base class of request and response bodies. `versions` and `flexible` are class arguments and are not inherited.
 
-    `SCHEMA` holds the declared versions. `VERSIONS` is the first and last version that the client uses: it leaves out a
+    `SCHEMA` holds the declared versions. `VERSIONS` is the first and last version that the client uses: it excludes a
     latest version that Kafka marks as unstable. `FLEXIBLE` is the first version with compact types and tagged fields
     (KIP-482), or None.
     """
@@ -72,7 +73,7 @@ R = TypeVar("R", bound=Message)
 
 
 class Request(Message, Generic[R]):
-    """A message that a broker answers with an R. `NAME` is the name of the API, as in `JoinGroup`."""
+    """Base class of requests. `R` is the class of the response. `NAME` is the name of the API, such as `JoinGroup`."""
 
     __slots__ = ()
     API_KEY: ClassVar[int]
@@ -80,7 +81,7 @@ class Request(Message, Generic[R]):
 
     @property
     def is_answered(self) -> bool:
-        """Whether a response follows. Only Produce with acks=0 has none."""
+        """Whether the broker sends a response. Only for a Produce request with acks=0 it does not."""
         return True
 
     def __init_subclass__(cls, *, api_key: int | None = None, **rest: Any) -> None:
@@ -118,12 +119,14 @@ def decode(cls: type[M], data: Bytes, version: int) -> M:
     reader = Reader(data)
     message = read(cls, reader, version)
     if reader.remaining:
-        raise DecodeError(f"{cls.__name__} v{version}: {reader.remaining} of {reader.end} bytes are left over")
+        raise DecodeError(
+            f"{cls.__name__} v{version}: {reader.remaining} of {reader.end} bytes are left over after the last field"
+        )
     return message
 
 
 def read(cls: type[M], reader: Reader, version: int) -> M:
-    """Decode the message at `reader`'s position and leave the bytes after it unread. Raises as `decode` does."""
+    """Decode the message at the reader's position. Later bytes stay unread. Raises as `decode` does."""
     _check_declared(cls, version)
     try:
         return cast(M, _reader(cls, version, cls.is_flexible(version))[0](reader))
@@ -230,7 +233,7 @@ def _read_tags(reader: Reader, made: Any, known: dict[int | None, tuple[Put, Rea
     for _ in range(reader.tag_count()):
         tag = reader.uvarint()
         if tag <= before:
-            raise DecodeError(f"at byte {reader.position}: tag {tag} after tag {before}")
+            raise DecodeError(f"invalid tag {tag} at byte {reader.position}: expected a tag above {before}")
         before = tag
         payload = reader.take(reader.uvarint())
         if tag in known:
@@ -238,7 +241,9 @@ def _read_tags(reader: Reader, made: Any, known: dict[int | None, tuple[Put, Rea
             within = Reader(payload)
             put(made, read_value(within))
             if within.remaining:
-                raise DecodeError(f"tag {tag}: {within.remaining} of {within.end} bytes are left over")
+                raise DecodeError(
+                    f"tag {tag}: {within.remaining} of {within.end} bytes are left over after the last field"
+                )
 
 
 def _writer(cls: type[Struct], version: int, flexible: bool) -> Write:
@@ -290,7 +295,7 @@ def _write_step(cls: type[Struct], spec: FieldSpec, version: int, flexible: bool
         if value is None and not is_nullable:
             if spec.nullable.first <= spec.nullable.last:
                 raise UnsupportedVersionError(f"{cls.__name__}.{spec.name} is None: version {version} cannot carry it")
-            raise EncodeError(f"{cls.__name__}.{spec.name} is None")
+            raise EncodeError(f"invalid {cls.__name__}.{spec.name}: None is not allowed")
         try:
             write(out, value)
         except (struct.error, TypeError, AttributeError) as error:
@@ -311,7 +316,7 @@ FIXED = {"bool": BOOL, "int8": INT8, "int16": INT16, "int32": INT32, "int64": IN
 
 
 def reader(type_: str, flexible: bool, nullable: bool) -> tuple[Read, int]:
-    """Return the reader of a value of `type_`, and the fewest bytes that one takes."""
+    """Return a function that reads a value of `type_`, and the smallest number of bytes that a value takes."""
     if type_ in FIXED:
         layout = FIXED[type_]
         return lambda r: r.unpack(layout)[0], layout.size
@@ -326,14 +331,14 @@ def reader(type_: str, flexible: bool, nullable: bool) -> tuple[Read, int]:
         if size is None:
             if nullable:
                 return None
-            raise DecodeError(f"at byte {r.position}: unexpected null, expected a {type_}")
+            raise DecodeError(f"unexpected null at byte {r.position}: expected a {type_}")
         return take(r, size)
 
     return read, 1 if flexible else 2 if is_text else 4
 
 
 def array_reader(item: Read, least: int, flexible: bool, nullable: bool) -> Read:
-    """Return the reader of an array whose items take at least `least` bytes each."""
+    """Return a function that reads an array. Each item takes at least `least` bytes."""
     length = _length_reader(flexible, False)
     least = max(1, least)
 
@@ -342,9 +347,11 @@ def array_reader(item: Read, least: int, flexible: bool, nullable: bool) -> Read
         if count is None:
             if nullable:
                 return None
-            raise DecodeError(f"at byte {r.position}: unexpected null, expected an array")
+            raise DecodeError(f"unexpected null at byte {r.position}: expected an array")
         if count > r.remaining // least:
-            raise Truncated(f"at byte {r.position}: {count} elements are announced, {r.remaining} bytes are left")
+            raise Truncated(
+                f"truncated array at byte {r.position}: it has {count} elements, but only {r.remaining} bytes are left"
+            )
         return tuple([item(r) for _ in range(count)])
 
     return read
@@ -358,7 +365,7 @@ def _length_reader(flexible: bool, is_text: bool) -> Callable[[Reader], int | No
 
 
 def writer(type_: str, flexible: bool) -> Write:
-    """Return the writer of a value of `type_`; it writes None as null."""
+    """Return a function that writes a value of `type_`, and null for None."""
     if type_ in FIXED:
         pack = FIXED[type_].pack
         return lambda out, value: out.extend(pack(value))
@@ -382,7 +389,7 @@ def writer(type_: str, flexible: bool) -> Write:
 
 
 def array_writer(item: Write, flexible: bool) -> Write:
-    """Return the writer of an array; it writes None as null."""
+    """Return a function that writes an array, and null for None."""
     length = _length_writer(flexible, False)
 
     def write(out: bytearray, value: Any) -> None:
@@ -407,7 +414,7 @@ LARGE = 32_768
 
 
 class Pieces(bytearray):
-    """A message under construction. `keep` adds large values without a copy.
+    """The bytes of a message while it is being encoded. `keep` adds large values without a copy.
 
     The owner of such a value must not change it before the message is sent.
     """
@@ -420,7 +427,7 @@ class Pieces(bytearray):
 
     @property
     def size(self) -> int:
-        """Number of bytes of the message, large values included."""
+        """The number of bytes of the message, including large values."""
         return len(self) + self._kept_size
 
     def keep(self, value: Bytes) -> None:

@@ -1,4 +1,4 @@
-"""The negotiated version of each API: the highest that broker and client both support."""
+"""Negotiates the version of each API: the highest version that broker and client both support."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FETCH_OF_2_0 = 8
 
 @dataclass(frozen=True, slots=True)
 class BrokerVersions:
-    """The API versions of one broker: `ranges` has, by API key, the lowest and highest.
+    """The API versions that one broker supports. `ranges` maps API keys to the lowest and highest version.
 
-    `broker` is its name in errors.
+    `broker` is the broker's name in errors.
     """
 
     broker: str
@@ -28,7 +28,7 @@ class BrokerVersions:
 
     @classmethod
     def of(cls, response: ApiVersionsResponse, broker: str) -> BrokerVersions:
-        """Return the versions in a broker's response to ApiVersions."""
+        """Return the versions in an ApiVersions response."""
         return cls(broker, {api.api_key: (api.min_version, api.max_version) for api in response.api_keys})
 
     def supports(self, request_type: type[Request[Any]], version: int) -> bool:
@@ -44,9 +44,9 @@ class BrokerVersions:
         return self.ranges.get(FetchRequest.API_KEY, (0, -1))[1] >= _FETCH_OF_2_0
 
     def highest(self, request_type: type[Request[Any]], ceiling: int | None = None) -> int:
-        """Return the highest common version, not above `ceiling`.
+        """Return the highest version of a request that client and broker support, at most `ceiling`.
 
-        Raises UnsupportedVersionError, which names broker, API and both ranges, if there is none.
+        Raises UnsupportedVersionError if there is none. The error contains the broker, the API and both ranges.
         """
         lowest, highest = request_type.VERSIONS
         if ceiling is not None:

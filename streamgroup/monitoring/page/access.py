@@ -36,10 +36,10 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rules of one server that listens at `host`. `names` are host names by which browsers may address it.
+    """Decides which requests the server at `host` accepts. `names` are host names by which browsers may address it.
 
-    A page of another site could make a browser resolve its own name to this server's address, and would then read the
-    answers (DNS rebinding). So a request must name the server by an address or by one of `names`.
+    A page of another site could make a browser resolve the site's own name to this server's address, and could then
+    read the responses (DNS rebinding). So a request must name the server by an address or by one of `names`.
     """
 
     host: str

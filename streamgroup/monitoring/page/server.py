@@ -173,7 +173,7 @@ _MOST_ANSWERS = 64
 
 
 class Board:
-    """Guards a history with a lock, and caches the responses until it changes."""
+    """Gives threads access to one history behind a lock, and caches the responses until the history changes."""
 
     def __init__(self, history: History | None = None) -> None:
         self._history = history or History()
@@ -219,10 +219,10 @@ Read = Callable[[], Reading]
 
 
 class BoardPoller:
-    """Adds a reading to the board every `interval` seconds, from `start` until `stop`.
+    """Reads the cluster every `interval` seconds, from `start` until `stop`, and adds the result to the board.
 
-    `opened` connects. After a failed reading the poller closes the connection and opens it again: a session
-    with ZooKeeper may have ended.
+    `opened` connects. After a failed poll the connection is closed and opened again, because a session with ZooKeeper
+    may have ended.
     """
 
     def __init__(self, opened: Callable[[], AbstractContextManager[Read]], board: Board, interval: float) -> None:

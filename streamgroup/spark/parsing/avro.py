@@ -1,4 +1,4 @@
-"""Decodes Avro values into Arrow columns: by the schema of the writer, into the columns of the reader's schema."""
+"""Decodes Avro values into Arrow columns: by the writer's schema, into the columns of the reader's schema."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _MOST_DIGITS = 38
 
 
 class AvroReader(ValueReader):
-    """Reads Avro values. `schema` is the JSON of the reader's schema, whose root is a record.
+    """Reads Avro values into columns. `schema` is the reader's schema as JSON; its root is a record.
 
-    With `schema_ids`, each value has the prefix of a schema registry. `writers` are the schemas by id; None reads all
-    ids by `schema`. Tasks get it by pickle.
+    With `schema_ids`, each value begins with the prefix of a schema registry. `writers` are the schemas by id; with
+    None all values are read by `schema`. Spark pickles this object into tasks.
 
     Raises ConfigError for a schema that has no columns in Spark, or without the package fastavro.
     """
@@ -101,7 +101,7 @@ class AvroReader(ValueReader):
             if writer is not None:
                 types = _named_types(parsed)
                 if _has_empty_items(parsed, types):
-                    raise UnreadableError(f"schema {writer} has an array whose items take no bytes. {_EMPTY_ITEMS}")
+                    raise UnreadableError(f"schema {writer} has an array of items that take no bytes. {_EMPTY_ITEMS}")
                 if _is_recursive(types):
                     self._recursive.add(writer)
             self._parsed[writer] = parsed
@@ -127,7 +127,7 @@ def arrow_type(schema: str) -> tuple[pa.StructType, Convert | None]:
     except Exception as error:  # fastavro raises nearly any error
         raise ConfigError(f"invalid Avro schema of the parser: {type(error).__name__} {error}. Correct it") from None
     if not isinstance(expanded, dict) or expanded.get("type") != "record":
-        raise ConfigError("invalid Avro schema of the parser: its root must be a record, whose fields become columns")
+        raise ConfigError("invalid Avro schema of the parser: its root must be a record; its fields become columns")
     return _type(expanded, "")
 
 
@@ -217,7 +217,7 @@ def _is_recursive(types: Mapping[str, Any]) -> bool:
 
 
 def _has_empty_items(schema: Any, types: Mapping[str, Any]) -> bool:
-    """Return whether a parsed schema, which defines `types`, has an array whose items take no bytes."""
+    """Return whether a parsed schema, which defines `types`, has an array of items that take no bytes."""
     empty: set[str] = set()
     while more := {name for name, one in types.items() if name not in empty and _takes_no_bytes(one, empty)}:
         empty |= more
@@ -274,7 +274,7 @@ def _decimal(schema: Mapping[str, Any], path: str) -> tuple[pa.DataType, Convert
     if not 0 < precision <= _MOST_DIGITS or not 0 <= scale <= precision:
         raise ConfigError(
             f"cannot read field {path} of the Avro schema: Spark's decimals have up to {_MOST_DIGITS} digits, and this "
-            f"one {precision}, {scale} of them behind the point. Leave the field out of the parser's schema"
+            f"one {precision}, {scale} of them after the decimal point. Leave the field out of the parser's schema"
         )
     return pa.decimal128(precision, scale), lambda found: _scaled(found, precision, scale)
 
@@ -284,7 +284,7 @@ def _boolean(found: bytes | bool) -> bool:
     if isinstance(found, bool):
         return found
     if found[0] > 1:
-        raise UnreadableError(f"a boolean has the byte {found[0]}, which is neither 0 nor 1")
+        raise UnreadableError(f"a boolean has the byte {found[0]}: expected 0 or 1")
     return bool(found[0])
 
 

@@ -1,7 +1,7 @@
-"""The prefix of a schema registry: a zero byte and the id of the schema as a big-endian int32.
+"""Reads the prefix of a schema registry before a value: a zero byte and the schema id as a big-endian int32.
 
-For Protobuf the message index follows: a count and as many positions, as zigzag varints. It is the place of the
-message in its file: [1, 0] is the first message within the second one. A single byte 0 stands for [0].
+For Protobuf the message index follows: a count and as many positions, as zigzag varints. It is the place of the message
+in its file: [1, 0] is the first message within the second one. A single byte 0 means [0].
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VARINT_SIZE = 5
 
 
 class UnreadableError(ValueError):
-    """The value of a record cannot be read. Its text is the reason."""
+    """The value of a record cannot be read. The message is the reason."""
 
 
 def reason_of(error: Exception, *, named: bool = True) -> str:
@@ -87,10 +87,10 @@ def id_in_error(error: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SchemaRegistry:
-    """A schema registry. `password` may be `env:NAME` or `file:/path`.
+    """The address and credentials of a schema registry. `password` may be `env:NAME` or `file:/path`.
 
-    `ca` is a PEM file of authorities to trust instead of those of the system. The driver reads both again for each
-    batch with new ids.
+    `ca` is a PEM file of authorities to trust instead of those of the system. The driver reads password and `ca` again
+    for each batch with new ids.
     """
 
     url: str
@@ -99,7 +99,7 @@ class SchemaRegistry:
     ca: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a registry that cannot be asked."""
+        """Raise ConfigError for invalid settings."""
         try:
             parts = urlsplit(self.url)
             is_valid = self.url.startswith(("http://", "https://")) and bool(parts.hostname) and not parts.query
@@ -110,8 +110,8 @@ class SchemaRegistry:
         if not is_valid:
             raise ConfigError("invalid URL of the schema registry: expected, for example, https://registry:8081")
         if parts.username is not None or parts.password is not None:
-            raise ConfigError("the URL of the schema registry has credentials in it. Set the user and the password")
+            raise ConfigError("cannot use credentials in the URL of the schema registry. Set user and password instead")
         if (self.user is None) != (self.password is None):
-            raise ConfigError("a schema registry requires both user and password, or neither. Set the other one too")
+            raise ConfigError("cannot use a schema registry with only a user or only a password. Set both or none")
         if self.ca is not None and parts.scheme != "https":
-            raise ConfigError("authorities for a schema registry are set, but its URL is not https. Correct the URL")
+            raise ConfigError("cannot use ca with the schema registry: its URL is not https. Correct the URL")

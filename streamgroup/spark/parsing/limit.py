@@ -86,6 +86,6 @@ def text_above_limit(
         above, steps = f", more than the {limit.words(records)} that may be dead letters", "raise the limit"
     what = f"cannot parse {dead} of {counted(records, 'record')} in batch {batch}{whose}{above}"
     return (
-        f"{what}: {'; '.join(shown)}{more}. The batch has written no row and no dead letter, and is not "
-        f"committed. Correct the parser, or {steps}; the next start reads the batch again"
+        f"{what}: {'; '.join(shown)}{more}. The query has written no row and no dead letter of this batch, and has "
+        f"not committed it. Correct the parser, or {steps}; the next start reads the batch again"
     )

@@ -1,4 +1,4 @@
-"""`streamgroup.Parser`: how the values of records are read."""
+"""`streamgroup.Parser`: defines how the values of records are read."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _OURS = {
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """How the values of records are read.
+    """Defines how the values of records are read.
 
     `format` is `json` or `csv`, and `schema` Spark's DDL: `id BIGINT, name STRING`. `options` are those of Spark's
-    `from_json` or `from_csv`. A record without a value (a tombstone) has no fields with `null_values` `keep`, and is
-    a dead letter with `dead_letter`.
+    `from_json` or `from_csv`. A record without a value (a tombstone) becomes a row without fields with
+    `null_values="keep"`, and a dead letter with `null_values="dead_letter"`.
 
-    For `avro`, `schema` is an Avro schema in JSON, whose fields become the columns. It requires the package
-    fastavro. `framing` is `plain`, or `schema_id` for values with the prefix of a schema registry: a zero byte and an
-    int32. With a `registry`, values are read by the schemas of their ids and resolved to `schema`.
+    For `avro`, `schema` is an Avro schema in JSON, whose fields become the columns. It requires the package fastavro.
+    `framing` is `plain`, or `schema_id` for values with the prefix of a schema registry: a zero byte and an int32. With
+    a `registry`, values are read by the schemas of their ids and resolved to `schema`.
 
-    For `protobuf`, the fields of `message`, a full name, become the columns. `descriptor` is a serialized
-    FileDescriptorSet with this message, as protoc --include_imports --descriptor_set_out writes it. It requires the
-    package protobuf. After the prefix of `schema_id`, the message index must lead to `message`: in the schema that the
-    `registry` has for the id, or in the descriptor without a registry.
+    For `protobuf`, `message` is the full name of a message, and its fields become the columns. `descriptor` is a
+    serialized FileDescriptorSet with this message, as `protoc --include_imports --descriptor_set_out` writes it. It
+    requires the package protobuf. With `framing="schema_id"`, the message index after the prefix must select `message`:
+    in the schema that the `registry` has for the id, or in the descriptor if there is no registry.
 
-    Raises ConfigError for a parser that cannot work. Spark checks the schema when the query starts.
+    Raises ConfigError for settings that cannot work. Spark checks the schema when the query starts.
     """
 
     format: str
@@ -77,7 +77,7 @@ class Parser:
             problems.append(f"unknown value {self.null_values!r} for null_values: expected {' or '.join(NULL_VALUES)}")
         if self.options and self.format in BINARY:
             problems.append(
-                f"cannot set options with format {self.format}: they are those of Spark's from_json and from_csv"
+                f"cannot set options with format {self.format}: they are options of Spark's from_json and from_csv"
             )
         problems += [
             f"cannot set option {n} of a parser: {_OURS[n.lower()]}" for n in self.options if n.lower() in _OURS
@@ -111,7 +111,7 @@ class Parser:
 
 
 class ValueReader(ABC):
-    """Reads values. `type` has the columns."""
+    """Reads values into Arrow columns. `type` is the struct of these columns."""
 
     type: pa.StructType
 

@@ -49,10 +49,11 @@ _PLAIN = {
 
 
 class ProtobufReader(ValueReader):
-    """Reads messages. `file_set` is a serialized FileDescriptorSet, `message` the full name of a message in it.
+    """Reads Protobuf messages into columns.
 
-    With `schema_ids`, each value has the prefix of a schema registry and a message index, which must lead to
-    `message`: in the text of the id among `writers`, or in the descriptor where they are None. Tasks get it by pickle.
+    `file_set` is a serialized FileDescriptorSet, `message` the full name of a message in it. With `schema_ids`, each
+    value begins with the prefix of a schema registry and a message index, which must select `message`: in the schema of
+    the id among `writers`, or, if that is None, in the descriptor. Spark pickles this object into tasks.
 
     Raises ConfigError for a message that has no columns in Spark, or without the package protobuf.
     """
@@ -151,7 +152,7 @@ def _tree(message: Any) -> MessageTree:
 
 
 class _Columns:
-    """Finds the columns of messages. `within` are the messages around a field."""
+    """Determines the columns of a message's fields. `within` are the messages around a field, to detect recursion."""
 
     def __init__(self, protobuf: Any) -> None:
         self._unknown_fields = protobuf.unknown_fields.UnknownFieldSet
@@ -317,9 +318,9 @@ def _block(around: MessageTree, statement: list[str]) -> MessageTree | None:
 
 @dataclass(slots=True)
 class MessageTree:
-    """A message and those within it. A file is one without a name, or with that of its package.
+    """A message and the messages defined within it. A file is a tree without a name, or with the name of its package.
 
-    `is_implicit` marks the messages that a map field and a group stand for.
+    `is_implicit` marks the messages that a map field and a group define implicitly.
     """
 
     name: str

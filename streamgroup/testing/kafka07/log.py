@@ -141,7 +141,7 @@ class Log:
         Raises ValueError if `most` is negative.
         """
         if most < 0:
-            raise ValueError(f"invalid OFFSETS request: it asks for {most} offsets")
+            raise ValueError(f"invalid OFFSETS request for {most} offsets")
         with self._lock:
             known = [(segment.start, segment.modified_ms()) for segment in self._segments]
             last = self._segments[-1]

@@ -110,5 +110,5 @@ def check_release(acl: Acl, release: Release) -> None:
     if new and release.number < _TRANSACTIONS_SINCE:
         raise ConfigError(
             f"cannot add an ACL for {acl.operation.name} of a {acl.resource_type.name} to Kafka {release.version}: "
-            "brokers know it since 0.11. Use a newer version"
+            "brokers support it since 0.11. Use a newer version"
         )

@@ -138,7 +138,7 @@ def call(port: int, request: Request[R]) -> R:
             return decode_response(type(request), version, receive_exactly(connection, size))[1]
     except OSError as error:
         raise StreamGroupError(
-            f"cannot ask the broker at {LOOPBACK}:{port} for {request.NAME}: {error}. Look at its log"
+            f"cannot send {request.NAME} to the broker at {LOOPBACK}:{port}: {error}. Look at its log"
         ) from error
 
 
@@ -174,7 +174,7 @@ def _await(ports: Sequence[int], has_it: Callable[[int], bool], what: str) -> No
         while not has_it(port):
             if time.monotonic() >= deadline:
                 raise StreamGroupError(
-                    f"the broker at {LOOPBACK}:{port} does not know {what} after {_TIMEOUT_S:.0f} s. Look at its log"
+                    f"the broker at {LOOPBACK}:{port} does not have {what} after {_TIMEOUT_S:.0f} s. Look at its log"
                 )
             time.sleep(_POLL_S)
 

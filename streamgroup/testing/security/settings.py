@@ -162,7 +162,7 @@ def _check_release(settings: SecuritySettings, release: Release) -> None:
         and release.number < _CLIENT_CERTIFICATES_WITH_SASL
     ):
         raise ConfigError(
-            f"cannot ask for client certificates with SASL_SSL of Kafka {release.version}: brokers do since 2.8 "
+            f"cannot require client certificates with SASL_SSL of Kafka {release.version}: brokers do since 2.8 "
             "(KIP-684). Use a newer version, or security='SSL'"
         )
 

@@ -127,7 +127,7 @@ def test_topics_may_be_repeated_and_name_some_of_their_partitions() -> None:
         (("--format", "spark"), "--format requires --export"),
         (("--export", "--topic", "t", "--all-topics"), "choose one of --topic and --all-topics"),
         (("--delete", "--topic", "t"), "--delete deletes whole groups: --delete-offsets takes --topic"),
-        ((*RESET, "--from-file", __file__), "--from-file says which partitions"),
+        ((*RESET, "--from-file", __file__), "--from-file lists the partitions"),
         (("--reset-offsets", "--to-latest"), "choose the partitions by --topic or --all-topics"),
         (("--delete-offsets",), "choose the partitions by --topic or --all-topics"),
         (("--topic", "t"), "--topic and --all-topics require --reset-offsets, --delete-offsets or --export"),

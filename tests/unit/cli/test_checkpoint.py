@@ -142,7 +142,7 @@ def test_a_batch_that_has_not_sunk_is_replayed_with_its_ranges(store: FakeStore,
     """Spark reads in batch 2 what lies between the offsets of 1 and of 2, so those of 1 change."""
     home = write(tmp_path, {0: [FIRST], 1: [SECOND], 2: [THIRD]}, sunk=1)
     result = run(home, "--to-spark")
-    assert result.stdout.startswith("Batch 2 has not sunk: it is replayed.")
+    assert result.stdout.startswith("Batch 2 is not complete: it is replayed.")
     assert sources(home, 1) == [offsets(15, 22)]
     assert sources(home, 2) == [offsets(30, 25)]
     assert sources(home, 0) == [offsets(10, 20)]
@@ -264,7 +264,7 @@ def test_a_rewriting_that_was_interrupted_is_completed_by_the_next(
 def test_without_to_spark_the_newest_batch_is_shown_and_nothing_is_asked(tmp_path: Path) -> None:
     home = write(tmp_path, {0: [FIRST], 1: [SECOND]}, sunk=0)
     shown = run(home, where=()).stdout.splitlines()
-    assert shown[0] == "Batch 1 has not sunk: it is replayed."
+    assert shown[0] == "Batch 1 is not complete: it is replayed."
     assert [" ".join(line.split()) for line in shown[1:]] == [
         "SOURCE GROUP TOPIC PARTITION START END",
         "0 g orders 0 10 15",
@@ -301,7 +301,7 @@ def test_spark_goes_on_at_the_positions_of_a_batch_that_has_sunk_also_before_its
 def test_a_commit_of_somebody_else_is_followed(commit: CommittedOffset) -> None:
     found = after_sunk(DOCUMENT, {ZERO: commit}, TOPICS)
     assert found.ends == {ZERO: commit.offset, ONE: 20}
-    assert found.notes == (f"orders-0: the group has committed {commit.offset}, the checkpoint says 90",)
+    assert found.notes == (f"orders-0: the group has committed {commit.offset}, the checkpoint has 90",)
 
 
 def test_partitions_of_other_members_come_from_the_commits_of_the_group() -> None:
@@ -491,7 +491,7 @@ def test_an_offset_of_another_source_is_passed_over(text: str) -> None:
 
 
 def test_a_document_of_a_later_release_is_an_error_and_not_taken_for_another_source() -> None:
-    with pytest.raises(ConfigError, match="offset documents of format 99"):
+    with pytest.raises(ConfigError, match="offset documents: they have format 99"):
         documents_in(lines(FIRST, '{"streamgroup":99}'))
 
 

@@ -341,8 +341,8 @@ def test_a_job_shows_its_important_lines_and_logs_all(jobs: Jobs, monkeypatch: p
         "26/11/26 10:00:02 WARN streamgroup: group orders: lost 26/11/26 10:00:02 INFO Other: of another process",
         "26/11/26 10:00:03 INFO streamgroup: committed",
         "ingest: started",
-        "ingest: batch 0 has sunk",
-        "ingest: batch 1 has sunk",
+        "ingest: batch 0: 5 rows",
+        "ingest: batch 1: 5 rows",
     ]
     job = jobs.job("\n".join(f"echo '{line}'" for line in lines) + f"\ntrap 'kill $!; exit 0' TERM\n{WAITS}")
     with job:
@@ -353,7 +353,7 @@ def test_a_job_shows_its_important_lines_and_logs_all(jobs: Jobs, monkeypatch: p
         "group orders: joined [generation 1]",
         "group orders: lost ",
         "started",
-        "batch 0 has sunk",
+        "batch 0: 5 rows",
     ], "of batches that follow at once only the first is shown"
     assert jobs.log == lines
 

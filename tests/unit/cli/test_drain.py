@@ -86,12 +86,11 @@ def test_the_result_of_a_drain_for_programs_has_no_other_lines(serve: Serve, mon
 def test_a_query_that_is_not_drained_is_json_and_an_error(serve: Serve, chosen: tuple[str, ...]) -> None:
     serve("r1", "l1")
     other = serve("r2", "l2", OTHER_JVM)
-    other.drained, other.why = False, "the time was over before the batch in flight had sunk"
+    why = "the timeout expired before the batch in flight was complete"
+    other.drained, other.why = False, why
     result = run("--json", "--timeout", "0.5", *chosen)
     assert result.exit_code == 1
-    assert ("group of r2: the time was over before the batch in flight had sunk. The query" in result.stderr) is bool(
-        chosen
-    )
+    assert (f"group of r2: {why}. The query" in result.stderr) is bool(chosen)
     told = json.loads(result.stdout)
     assert (told["drained"], told["ended"], len(told["chosen"])) == (False, False, len(chosen) // 2)
     assert {row["run"] for row in told["running"]} == {"r1", "r2"}
@@ -148,7 +147,7 @@ def test_a_drain_after_its_timeout_ends_the_query_and_says_what_may_be_repeated(
     coordinator.drained = False
     result = run("--timeout", "0.5")
     assert result.exit_code == 1
-    assert "cannot drain group of r1: its last batch has not sunk, or another member holds" in result.output
+    assert "cannot drain group of r1: its last batch is not complete, or another member holds" in result.output
     assert "The query ends with its next trigger all the same" in result.output
     assert "its last batch may be repeated" in result.output
     assert coordinator.ended == 1

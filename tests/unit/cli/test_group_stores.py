@@ -108,7 +108,7 @@ def test_ends_of_a_topic_that_the_user_may_not_describe_are_left_out_and_reporte
     looked = AtBrokers(cast("KafkaCluster", Guarded(orders_cluster().logs)))
     assert looked.log_ends([orders(0), TopicPartition("secret", 0)], 1.0) == {orders(0): 100}
     (note,) = looked.notes
-    assert "the lag is not known of topics that this user may not describe" in note
+    assert "no lag for topics that this user is not authorized to describe" in note
     assert "--operation Describe --topic secret" in note
 
 
@@ -332,7 +332,7 @@ def test_offsets_of_leaders_that_answer_are_listed_once_and_a_note_says_why_othe
     cluster.logs.slow.add(orders(1))
     looked = InZooKeeper(cast("Session", FakeSession(KAFKA08)), cluster, Dialect.KAFKA)
     assert looked.offsets_once({orders(0): EARLIEST, orders(1): EARLIEST}, 1.0) == {orders(0): 10}
-    assert looked.notes == ["the offsets of some logs are not known: orders-1: its leader is late"]
+    assert looked.notes == ["cannot read the offsets of some logs: orders-1: its leader is late"]
 
 
 def test_a_page_lists_the_groups_once_for_a_reading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,7 +420,7 @@ def test_a_right_that_is_missing_is_reported_with_the_advice() -> None:
     def refuse(*_: object) -> None:
         raise RefusedError("/consumers/g/offsets/orders/0", Refusal.NO_AUTH, FakeSession.where)
 
-    with pytest.raises(RefusedError, match="its access control list forbids it"):
+    with pytest.raises(RefusedError, match="the node's access control list forbids the operation"):
         set_offsets(session(FakeSession(GROUP, refuse)), PATHS, {orders(0): 50}, 1.0)
 
 

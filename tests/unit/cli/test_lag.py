@@ -71,7 +71,7 @@ def test_a_look_that_fails_is_a_warning_and_an_error_if_all_have_failed(monkeypa
     assert "Warning: no broker answers" in result.stderr
     result = watch(monkeypatch, MovingStore(failing={1, 2}), "--count", "2", "--json")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert str(result.exception) == "cannot read the lag: 2 refreshes failed: the warnings above say why"
+    assert str(result.exception) == "cannot read the lag: 2 refreshes failed: see the warnings above"
 
 
 def test_a_watch_in_a_pipe_prints_one_table_below_the_other(monkeypatch: pytest.MonkeyPatch) -> None:

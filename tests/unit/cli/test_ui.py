@@ -350,7 +350,7 @@ def test_a_reading_has_the_consumer_groups_and_the_logs_that_have_a_leader() -> 
 def test_offsets_that_a_leader_does_not_tell_are_a_note_and_the_groups_are_shown() -> None:
     found = cluster_of(Store({"logs": SILENT})).read(7.0, 1.0)
     assert (len(found.groups), found.log_ends) == (3, {})
-    assert found.notes == ("the offsets of the logs are not known: broker 1 does not answer",)
+    assert found.notes == ("cannot read the offsets of the logs: broker 1 does not answer",)
 
 
 def test_a_reading_of_more_partitions_than_the_limit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,7 +258,7 @@ def test_a_batch_whose_partition_another_member_has_by_now_is_no_drained_one(
     assert sorted(run.committed.values()) == [0, 10]
     assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, False)
     (lost,) = (number for number, offset in run.committed.items() if not offset)
-    why = f"the member lost t-{lost} before it could commit the last batch, and another may have them"
+    why = f"the member lost t-{lost} before it could commit the last batch, and another may own them"
     assert answers[0]["why"] == why
     assert [length for ranges in other.plan()["ranges"].values() for length in ranges.values()] == [[0, 10]]
 
@@ -296,7 +296,7 @@ def test_a_query_that_spark_ends_in_a_batch_that_is_drained_is_not(start: Start)
     with draining(run) as answers:
         run.coordinator.stop()
     assert (answers[0]["drained"], answers[0]["in_flight"]) == (False, True)
-    assert answers[0]["why"] == "the query was stopped before the batch in flight had sunk"
+    assert answers[0]["why"] == "the query was stopped before the batch in flight was complete"
 
 
 def test_who_drains_twice_hears_the_same_twice(start: Start) -> None:
@@ -334,7 +334,8 @@ def test_a_query_that_was_drained_from_outside_is_ended_when_all_its_coordinator
         assert run.latest(first) == first, "another source of the query may still wait for its proof"
     assert run.latest(first) == first
     run.coordinator.end()
-    with pytest.raises(DrainedError, match="group g: drained: nothing will be repeated; start the query again"):
+    said = r"group g: the query was drained, and no batch will be repeated\. Start the query again"
+    with pytest.raises(DrainedError, match=said):
         run.latest(first)
 
 
@@ -344,7 +345,8 @@ def test_a_query_whose_drain_came_too_late_is_ended_with_that_reason(start: Star
     assert not run.coordinator.drain(0.01, ends=True)["drained"]
     run.coordinator.end()
     with pytest.raises(
-        DrainedError, match=r"group g: stopped by a drain that has not seen .*its time was over.* may be repeated"
+        DrainedError,
+        match=r"group g: a drain has stopped the query before .* may be repeated\. The drain's timeout expired, ",
     ):
         run.latest(first)
 
@@ -425,7 +427,7 @@ def test_a_driver_silent_for_longer_than_it_may_leaves_and_joins_again_when_spar
         "longer than group.maxSilence: left the group, so other members read its partitions. It joins again"
         in caplog.text
     )
-    assert "Spark is back: joining again" in caplog.text
+    assert "Spark calls the source again: joining the group again" in caplog.text
 
 
 def test_a_driver_whose_jvm_is_stopped_leaves_after_a_session_and_joins_again(start: Start) -> None:

@@ -190,10 +190,10 @@ def test_partitions_that_are_named_must_be_there_as_in_spark(logs: Logs, option:
     spec = ConfiguredOffsets(EARLIEST, timestamps=named) if by_time else ConfiguredOffsets(EARLIEST, offsets=named)
     given = options(spec) if option == "startingOffsets" else options(ending=spec)
     option += "ByTimestamp" if by_time else ""
-    with pytest.raises(ConfigError, match=rf"^{option} names partitions that do not exist or .*: t-10002\."):
+    with pytest.raises(ConfigError, match=rf"^option '{option}' lists partitions that do not exist or .*: t-10002\."):
         plan_batch(given)
     logs.dialect = Dialect.KAFKA07
-    broker_away = rf"^{option} names .*: t 1-2\. .* broker is not registered.*Start that broker"
+    broker_away = rf"^option '{option}' lists .*: t 1-2\. .* broker is not registered.*Start that broker"
     with pytest.raises(ConfigError, match=broker_away):
         plan_batch(given)
 
@@ -234,20 +234,20 @@ def test_an_assigned_partition_that_does_not_exist_is_left_out_with_a_warning(
 ) -> None:
     given = Subscription(assign=(TopicPartition("t", 1), TopicPartition("t", 8), TopicPartition("t", 9)))
     assert ranges(plan_batch(replace(options(), subscription=given))) == [(1, 0, 20)]
-    warning = "assign names partitions that do not exist: t-8, t-9. The read leaves them out"
+    warning = "option 'assign' lists partitions that do not exist: t-8, t-9. The batch read skips them"
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [warning]
 
 
 def test_offsets_of_an_assigned_partition_that_does_not_exist_are_an_error_as_in_spark(logs: Logs) -> None:
     late = TopicPartition("t", 8)
     given = options(ConfiguredOffsets(EARLIEST, offsets={P0: 0, late: 0}))
-    with pytest.raises(ConfigError, match=r"startingOffsets names partitions that do not exist .*: t-8"):
+    with pytest.raises(ConfigError, match=r"option 'startingOffsets' lists partitions that do not exist .*: t-8"):
         plan_batch(replace(given, subscription=Subscription(assign=(P0, late))))
 
 
 def test_a_named_topic_that_stays_away_is_an_error(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "topics", lambda names: {})
-    with pytest.raises(ConfigError, match="no topic 't'"):
+    with pytest.raises(ConfigError, match="cannot read topic 't': the cluster has no such topic"):
         plan_batch(options())
     assert logs.snapshots == 1 + 6  # every half second for three seconds
 

@@ -206,9 +206,9 @@ def test_a_batch_that_sinks_without_its_data_being_asked_for_was_skipped(group: 
         batches.mark_sunk(extra)
     text = str(raised.value)
     assert text.startswith("group g: " if group else "the sink skipped")
-    assert "reports document 4 (t-0[0, 5), t-1[0, 3), t-2[1, 2), ...) as done" in text
+    assert "reports document 4 (t-0[0, 5), t-1[0, 3), t-2[1, 2), ...) as completed" in text
     assert "start again with a new checkpoint" in text
-    assert text.endswith("goes on from the group's committed offsets" if group else "it starts at startingOffsets")
+    assert text.endswith("continues at the group's committed offsets" if group else "it starts at startingOffsets")
     assert batches.checkpoint == INITIAL_DOCUMENT
 
 

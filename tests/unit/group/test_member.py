@@ -593,7 +593,7 @@ def test_a_member_that_may_not_plan_names_the_cause() -> None:
     assert query.member.waits_for(world.now) == "the member is unjoined"
     world.deaf.add(FindCoordinatorRequest)
     world.join(query)
-    assert query.member.waits_for(world.now) == "the group coordinator is not found yet"
+    assert query.member.waits_for(world.now) == "the group coordinator was not found yet"
     world.deaf.clear()
     world.coordinator.fetch_refusals = [ErrorCode.UNSTABLE_OFFSET_COMMIT] * 100
     world.run(40)

@@ -67,7 +67,7 @@ def test_a_commit_that_can_never_be_accepted_ends_the_query_and_names_what(code:
     a.poll()
     assert isinstance(a.failure, BrokerError)
     told = str(a.failure)
-    assert told.startswith("group g: could not commit t-0 at offset 10 in generation 1: ")
+    assert told.startswith("group g: cannot commit t-0 at offset 10 in generation 1: ")
     assert to_do in told
     assert error_of(code).name in told
 
@@ -312,7 +312,7 @@ def test_a_partition_that_alone_is_too_large_ends_the_query_and_names_what_to_ra
     a.poll()
     assert isinstance(a.failure, BrokerError)
     told = str(a.failure)
-    assert told.startswith("group g: could not commit t-0 at offset 10 in generation 1: ")
+    assert told.startswith("group g: cannot commit t-0 at offset 10 in generation 1: ")
     assert "raise max.message.bytes of the topic __consumer_offsets" in told
     assert error_of(code).name in told
 
@@ -323,9 +323,7 @@ def test_a_broker_that_keeps_failing_ends_the_query_after_some_attempts() -> Non
     assert a.failure is None
     world.run(5)
     assert isinstance(a.failure, BrokerError)
-    assert "could not commit t-0 at offset 10 in generation 1: the broker has failed 10 times in a row" in str(
-        a.failure
-    )
+    assert "cannot commit t-0 at offset 10 in generation 1: the broker has failed 10 times in a row" in str(a.failure)
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -396,5 +394,5 @@ def test_a_query_that_is_no_member_commits_in_parts_as_well(start: Start, code: 
 def test_a_group_of_another_kind_ends_a_query_that_is_no_member(start: Start) -> None:
     group = ScriptedCoordinator(refusals=[ErrorCode.GROUP_ID_NOT_FOUND])
     run = start(source(EARLIEST, group=GroupOptions("g", GroupMode.COMMIT)), group=group)
-    with pytest.raises(BrokerError, match=r"group g: could not commit: the broker has a group of another kind"):
+    with pytest.raises(BrokerError, match=r"group g: cannot commit: the broker has a group of another kind"):
         run.plan()

@@ -364,7 +364,7 @@ def test_what_is_said_when_a_batch_is_waited_for_no_longer_names_the_cause_and_t
     assert "Raise kafka.max.poll.interval.ms" in outlasted
     assert "lower maxOffsetsPerTrigger" in outlasted
     unproven = gave_up_waiting(50.0, 36.0, 300_000, 30_000)
-    assert "tasks are presumably done: this member was asked to rejoin 36 s ago" in unproven
+    assert "tasks are presumably done. A rejoin was requested 36 s ago" in unproven
     assert "raise group.rebalanceWait, now 30000 ms" in unproven
     assert all("up to one batch may be repeated" in text for text in (outlasted, unproven))
 

@@ -139,7 +139,8 @@ def test_an_assigned_partition_that_does_not_exist_is_named_once_and_held_when_i
     run = Run(assigned=(TopicPartition("t", 1), TopicPartition("t", 4)))
     first = run.step(known(t=2))
     assert assigned(first).partitions == (TopicPartition("t", 1),)
-    warning = ev.Note(ev.WARNING, "assign names partitions that do not exist: t-4. They are read once they appear")
+    said = "option 'assign' lists partitions that do not exist: t-4. The query reads them once they exist"
+    warning = ev.Note(ev.WARNING, said)
     assert warning in of(first, ev.Note)
     assert run.step(known(t=3)) == []
     grown = run.step(known(t=5))
@@ -255,7 +256,8 @@ def test_members_are_waited_for_and_the_commit_is_tried_again(code: int) -> None
     run = joined()
     (note,) = of(run.refused(code), ev.Note)
     assert note.level == 30
-    assert "group g: it has members" in note.text
+    assert note.text.startswith("group g: the group coordinator rejected a commit (")
+    assert "because the group has members and this query is not a member" in note.text
     again = assigned(run.wake())
     assert again.kept == frozenset(again.partitions) == frozenset(partitions(t=2))
     assert of(run.out, ev.Note) == [], "nothing is new"
@@ -272,7 +274,7 @@ def test_members_that_stay_fail_the_query_with_the_ways_out() -> None:
     (fail,) = fails
     assert 105.0 <= run.now <= 107.0
     assert isinstance(fail.error, ConfigError)
-    for way in ("group g", "stop the members", "a separate kafka.group.id", "group.mode=member", "group.mode=off"):
+    for way in ("group g", "stop the members", "another kafka.group.id", "group.mode=member", "group.mode=off"):
         assert way.lower() in str(fail.error).lower()
     assert "(streamgroup groups --describe --group g, with --zookeeper)" in str(fail.error)
 

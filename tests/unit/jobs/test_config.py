@@ -99,7 +99,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         (sink("delta", table="t", path="/p", checkpoint="/c"), "[sink] path and table are both set. Keep one of them"),
         (
             sink("Parquet", table="t", checkpoint="/c"),
-            "cannot use [sink] table with format 'parquet': Spark knows the batches in its files by their numbers",
+            "cannot use [sink] table with format 'parquet': Spark identifies batches in its files by their numbers",
         ),
         (LEAST + '[metrics]\nhost = "::"', "[metrics] port or otlp_endpoint is required"),
         (LEAST + "[metrics]\nport = 65536", "expected a port from 0 to 65535, 0 for any free one"),

@@ -253,7 +253,14 @@ def failing(error: str, text: str) -> Query:
     return Query(100, fail)
 
 
-@pytest.mark.parametrize("text", ["drained: nothing will be repeated", "stopped by a drain: it may be repeated"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the query was drained, and no batch will be repeated. Start the query again to continue",
+        "a drain has stopped the query before the last batch was completed and committed, so that batch may be "
+        "repeated. The drain's timeout expired, or another member owns the partitions now",
+    ],
+)
 def test_a_drain_by_another_process_is_a_clean_end(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     stop = StopRequest()
     assert not Following(failing("DrainedError", text), ingest.say, no_ends).follow(stop)

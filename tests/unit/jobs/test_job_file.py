@@ -106,7 +106,7 @@ def test_one_problem_stands_alone_and_several_are_listed() -> None:
         ({"xyz": {}}, "unknown section [xyz]. The sections are [source], [sink], [spark]"),
         ({"format": "csv"}, "key 'format' has no section. Move it below [sink]"),
         ({"xyz": 1}, "key 'xyz' has no section. The sections are [source], [sink], [spark]"),
-        ({"sink": "csv"}, "'sink' is a section, not a key. Write [sink] on a line of its own"),
+        ({"sink": "csv"}, "'sink' is a section, not a key. Write [sink] on a separate line"),
     ],
 )
 def test_an_entry_that_is_not_a_section_is_a_problem_with_the_next_step(document: dict[str, Any], problem: str) -> None:

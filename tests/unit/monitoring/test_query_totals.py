@@ -62,7 +62,7 @@ The above exception was the direct cause of the following exception:
     [
         ("streamgroup.errors.DataLossError: orders-0: the offsets [3, 9) are gone", "DataLossError"),
         ("streamgroup.zookeeper.client.CredentialsError", "CredentialsError"),
-        ("streamgroup.errors.DrainedError: group g: drained: nothing will be repeated", None),
+        ("streamgroup.errors.DrainedError: group g: the query was drained, and no batch will be repeated", None),
     ],
 )
 def test_the_last_error_of_ours_is_the_failure(error: str, name: str | None) -> None:

@@ -20,7 +20,7 @@ PRODUCER_ROWS = {row.name: row for row in OLD_PRODUCERS}
     [
         ("broker.list", "'zookeeper.connect', or 'kafka.bootstrap.servers' for later brokers"),
         ("serializer.class key.serializer.class", "encode the columns 'key' and 'value'"),
-        ("compressed.topics", "in a query of their own"),
+        ("compressed.topics", "in a separate query"),
         ("queue.size queue.buffering.max.messages", "Set 'kafka.buffer.memory'"),
         ("batch.num.messages", "Set 'kafka.batch.size'"),
         ("event.handler event.handler.props callback.handler callback.handler.props", "Change them in the query"),

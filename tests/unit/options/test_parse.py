@@ -320,7 +320,7 @@ def test_one_error_names_all_problems() -> None:
         "unknown option 'asign'. Did you mean 'assign'?",
         "invalid value 'yes' for option failOnDataLoss",
         "invalid value '-5' for option maxOffsetsPerTrigger",
-        "cannot tell what to read",
+        "unclear what to read",
         "kafka.bootstrap.servers is required. Add option('kafka.bootstrap.servers', 'host",
     ]
 

@@ -238,7 +238,7 @@ def test_a_property_that_would_break_a_guarantee_is_refused(name: str, why: str)
         ("kafka.partitioner.availability.timeout.ms", "a partition counts as available while it has a leader"),
         ("kafka.metric.reporters", "the property concerns the internals of the Java client"),
         ("kafka.sasl.jaas.config", "kafka.security.protocol is PLAINTEXT, which has no SASL"),
-        ("kafka.ssl.provider", "TLS is that of OpenSSL, which has no such setting"),
+        ("kafka.ssl.provider", "TLS is implemented by OpenSSL, which has no such setting"),
     ],
 )
 def test_an_ignored_option_is_named_in_the_log(name: str, why: str) -> None:

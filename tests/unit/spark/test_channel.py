@@ -145,9 +145,9 @@ def test_a_coordinator_that_cannot_be_reached_is_named_once_and_the_next_is_told
         notifier.notify([document("r1", "l1"), document("r2", "l2", batch)], batch, QUERY)
     assert [batch for _, batch in well.told] == [7, 8]
     (warning,) = (record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
-    assert "cannot report a sunk batch to the coordinator process of run r1" in warning
-    assert "commits it with the next trigger instead" in warning
-    assert "cannot be reached" in warning
+    assert "cannot report a completed batch to the coordinator process of run r1" in warning
+    assert "which commits it only at the next trigger: " in warning
+    assert "cannot reach the coordinator of run r1 " in warning
 
 
 def test_a_run_that_ends_while_it_is_told_is_not_a_failure(
@@ -266,13 +266,13 @@ def test_a_batch_that_is_not_in_flight_or_whose_tasks_spark_has_not_asked_for_is
     if not is_asked_for:
         coordinator.batch, coordinator.flies = None, True
     driver.planned = {"q-1": [planned("l1", sequence)]}
-    with pytest.raises(ConfigError, match="no coordinator process has a part of this batch"):
+    with pytest.raises(ConfigError, match="no coordinator process reads a part of this batch"):
         streamgroup.ranges()
 
 
 def test_a_source_whose_coordinator_does_not_answer_is_not_taken_for_an_empty_one(driver: Driver) -> None:
     driver.planned = {"q-1": [planned("l1")]}
-    with pytest.raises(ConfigError, match="its control channel could not be opened"):
+    with pytest.raises(ConfigError, match="or a control channel could not be opened"):
         streamgroup.ranges()
 
 

@@ -120,7 +120,7 @@ def test_a_drain_that_waits_reports_the_batch_that_sinks_meanwhile(serve: Serve)
 
 def test_a_drain_of_a_query_without_a_coordinator_is_refused(serve: Serve) -> None:
     serve("r2", "l2")
-    with pytest.raises(ConfigError, match="no source of it is a streamgroup member"):
+    with pytest.raises(ConfigError, match="none of its sources is a streamgroup member"):
         run_drain(Query(Session()))
 
 
@@ -179,7 +179,7 @@ def test_a_failed_report_is_logged_once_and_never_raised(
     for batch in range(3):
         channel.notify([document("r1", "l1")], batch, {"id": "q-1", "name": ""})
     assert caplog.text.count("it is gone") == 1
-    assert "committed with the next trigger" in caplog.text
+    assert "committed only at the next trigger" in caplog.text
 
 
 def test_a_stateful_query_with_a_member_is_warned_of(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
@@ -188,7 +188,7 @@ def test_a_stateful_query_with_a_member_is_warned_of(serve: Serve, caplog: pytes
     until(lambda: "query orders keeps state (dedupe)" in caplog.text, "warned")
 
 
-UNKNOWN = "not a request to the coordinators: "
+UNKNOWN = "unknown request to the coordinators: "
 
 
 @pytest.mark.parametrize(

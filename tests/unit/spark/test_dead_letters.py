@@ -154,9 +154,9 @@ def test_rows_are_not_written_where_dead_letters_could_not_be() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"topic": "t", "path": "/p"}, "both set"),
-        ({"path": "/p", "options": {"a": "b"}}, "no topic is set"),
-        ({"max_records": 3}, "no topic or path"),
+        ({"topic": "t", "path": "/p"}, "to both topic and path"),
+        ({"path": "/p", "options": {"a": "b"}}, "cannot use options of dead letters without a topic"),
+        ({"max_records": 3}, "without a topic or path"),
         ({"topic": "t"}, "kafka.bootstrap.servers"),
         ({"path": "/p", "max_share": 2}, "invalid value 2 for max_share"),
     ],

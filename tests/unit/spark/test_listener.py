@@ -244,7 +244,7 @@ def test_a_directory_that_is_not_private_is_a_warning_and_raises_nothing(
 ) -> None:
     home.mkdir(mode=0o755)
     heard.onQueryTerminated(ended("Traceback\nstreamgroup.errors.ConfigError: no topic"))
-    assert "cannot keep the error of query q-1 for the live page" in caplog.text
+    assert "cannot store the error of query q-1 for the live page" in caplog.text
 
 
 def test_ended_runs_and_queries_are_forgotten(serve: Serve) -> None:
@@ -273,7 +273,7 @@ def test_each_sunk_batch_is_a_log_line_with_sparks_metrics(
     caplog.set_level(logging.INFO, "streamgroup")
     heard.onQueryProgress(progress(end, '{"t": {"0": 5}}', latest='{"t": {"0": 10, "1": 25}}'))
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
-    assert message_of(line) == "query orders: batch 7 has sunk, 50 rows, at most 5 offsets behind"
+    assert message_of(line) == "query orders: batch 7 is complete, 50 rows, at most 5 offsets behind"
     assert parse(line) == {
         "event": "progress",
         "query": "orders",
@@ -290,4 +290,4 @@ def test_each_sunk_batch_is_a_log_line_with_sparks_metrics(
 def test_the_line_has_no_metrics_before_the_log_ends_are_known() -> None:
     figures = "event=progress query=q-1 group=g batch=7 rows=50 add_batch_ms=40"
     found = lines_of(progress(document("r1", "l1"), name=None).progress)
-    assert list(found) == [f"query q-1: batch 7 has sunk, 50 rows | {figures}"]
+    assert list(found) == [f"query q-1: batch 7 is complete, 50 rows | {figures}"]

@@ -110,7 +110,8 @@ def test_a_driver_has_one_endpoint_and_the_next_application_another(monkeypatch:
     monkeypatch.setattr(module, "driver_context", lambda _: application)
     first = module.metrics(spark, 0)
     try:
-        with pytest.raises(StreamGroupError, match=f"serves metrics already, at port {first.port}"):
+        said = f"cannot serve metrics: this driver already serves them at port {first.port}"
+        with pytest.raises(StreamGroupError, match=said):
             module.metrics(spark, 0)
         application._jsc = None  # type: ignore[assignment]  (as Spark leaves it when it stops)
         monkeypatch.setattr(module, "driver_context", lambda _: next_one)
@@ -240,7 +241,7 @@ def test_a_progress_that_cannot_be_read_fails_no_listener_bus(
     counter: QueryCounter, caplog: pytest.LogCaptureFixture
 ) -> None:
     counter.onQueryProgress(SimpleNamespace(progress=None))  # type: ignore[arg-type]
-    assert "its metrics lack a batch" in caplog.text
+    assert "one batch is missing from its metrics" in caplog.text
     assert counter.totals() == []
 
 

@@ -87,7 +87,7 @@ def test_another_server_at_the_address_is_not_taken_for_a_registry(server: FakeR
     with pytest.raises(ConfigError, match=f"HTTP status {status}. Check that the URL is a schema registry's"):
         schema(server.url, 7)
     server.schemas = {7: {"schema": 3}}
-    with pytest.raises(ConfigError, match="the answer has no schema"):
+    with pytest.raises(ConfigError, match="the response has no schema"):
         schema(server.url, 7)
 
 
@@ -156,7 +156,7 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up_and_leaves_no_thread(monk
 
     with socket.create_server((LOOPBACK, 0)) as listener:
         threading.Thread(target=drip, args=(listener,), daemon=True).start()
-        with pytest.raises(TransportError, match=r"cannot get schema 7 from .*: no complete answer within 0\.5 s"):
+        with pytest.raises(TransportError, match=r"cannot get schema 7 from .*: no complete response within 0\.5 s"):
             schema(f"http://{LOOPBACK}:{listener.getsockname()[1]}", 7)
         assert ended.wait(30), "the client has closed the connection"
     wait_until(lambda: "streamgroup-background" not in {t.name for t in threading.enumerate()}, "the thread has ended")

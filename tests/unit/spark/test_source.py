@@ -67,9 +67,9 @@ def test_some_columns_are_there_only_if_options_ask_for_them(
 
 
 def test_a_schema_of_ones_own_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"fixed schema.*key:binary,value:binary.*headers:array.*Leave out .schema"):
+    with pytest.raises(ConfigError, match=r"fixed schema.*key:binary,value:binary.*headers:array.*Remove .schema"):
         DefaultSource({**STREAM, "includeHeaders": "true"}).reader(ROWS)
-    with pytest.raises(ConfigError, match=r"fixed schema.*Leave out .schema"):
+    with pytest.raises(ConfigError, match=r"fixed schema.*Remove .schema"):
         DefaultSource(dict(STREAM)).streamReader(ROWS).initialOffset()
 
 
@@ -178,7 +178,7 @@ ROWS = StructType([StructField("value", StringType())])
     [
         ({**WRITE, "verify": "true"}, "cannot write with verify=true"),
         ({**WRITE, "kafka.acks": "7"}, "kafka.acks"),
-        ({}, r"no options to write into a table .* INSERT INTO <table> WITH"),
+        ({}, r"cannot write into a table of format streamgroup without options: .* INSERT INTO <table> WITH"),
     ],
 )
 def test_a_write_that_cannot_be_is_refused_by_batch_and_stream(options: dict[str, str], said: str) -> None:
@@ -380,7 +380,8 @@ def test_a_table_without_options_takes_those_of_each_statement() -> None:
     schema = DefaultSource(created()).schema()
     assert schema == row_schema(False)
     assert DefaultSource(dict(READ)).reader(schema)._options.subscription.topics == ("t",)
-    with pytest.raises(ConfigError, match=r"no options to read a table .* SELECT \* FROM <table> WITH"):
+    said = r"cannot read a table of format streamgroup without options: .* SELECT \* FROM <table> WITH"
+    with pytest.raises(ConfigError, match=said):
         DefaultSource({}).reader(schema)
 
 
@@ -388,7 +389,7 @@ SECURED = TABLE | created(kafka__security__protocol="SSL", kafka__ssl__keystore_
 
 
 def test_a_secret_is_not_kept_in_a_table_where_all_its_readers_would_see_it_but_a_reference_is() -> None:
-    with pytest.raises(ConfigError, match=r"cannot keep option kafka.ssl.keystore.password in a table") as refused:
+    with pytest.raises(ConfigError, match=r"cannot store option kafka.ssl.keystore.password in a table") as refused:
         DefaultSource(SECURED | created(kafka__ssl__keystore__password="canary")).schema()
     assert "canary" not in str(refused.value)
     schema = DefaultSource(SECURED | created(kafka__ssl__keystore__password="env:STORE")).schema()

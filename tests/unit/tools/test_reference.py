@@ -57,7 +57,7 @@ def test_every_class_of_the_package_is_known_with_what_to_do() -> None:
     "known",
     [
         "TLS handshake of host <gethostname> with <noun> <peer> failed",
-        "another live member reads with a copy of this query's checkpoint",
+        "cannot run this query: another live member uses a copy of this query's checkpoint",
         "cannot connect to broker <peer>: its name does not resolve: <error>",
         "cannot run the demo in <",
         "kafka.group.id is required with group.mode=<mode>",

@@ -382,9 +382,9 @@ def test_a_denied_operation_names_the_right_and_the_node_that_lacks_it(
 ) -> None:
     error = RefusedError(path, Refusal.NO_AUTH, "ZooKeeper zk1:2181", asked)
     assert str(error).startswith(
-        f"operation on {path} refused by ZooKeeper zk1:2181: its access control list forbids it. "
+        f"operation on {path} refused by ZooKeeper zk1:2181: the node's access control list forbids the operation. "
     )
-    assert f"lacks the right {right} on {node}. Set zookeeper.username and zookeeper.password" in error.advice
+    assert f"lacks the permission {right} on {node}. Set zookeeper.username and zookeeper.password" in error.advice
     assert f"setAcl {node} auth::cdrwa,world:anyone:r" in str(error)
 
 

@@ -1,1 +1,1 @@
-"""Passwords and tokens for the mechanisms of `kafka/net/sasl/`, from files, endpoints and functions."""
+"""The SASL mechanisms, and their passwords, tokens and tickets: from files, endpoints and functions."""

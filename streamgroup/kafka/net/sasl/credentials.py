@@ -1,4 +1,4 @@
-"""Makes the SASL mechanism of one exchange from the options: the password, the token or the ticket."""
+"""Creates the SASL mechanism of one exchange from the options, with its password, token or ticket."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _PASSWORD_TIMEOUT = WaitTimeout("there was no password", "Check the file that ka
 def begin_mechanism(
     options: SaslOptions, tls: TlsOptions, peer: str, notify: Callable[[], None] | None = None
 ) -> Background[Mechanism]:
-    """Return the mechanism of one exchange with the broker at `peer`, which is made in the background.
+    """Create the mechanism of one exchange with the broker at `peer`, in the background.
 
-    A token endpoint or a KDC may take seconds. The `result` raises as `make_mechanism`.
+    A token endpoint or a KDC may take seconds. `result` raises as `make_mechanism`.
     """
     return Background(
         lambda: make_mechanism(options, tls, peer), _TIMEOUTS.get(options.mechanism, _PASSWORD_TIMEOUT), notify
@@ -35,9 +35,9 @@ def begin_mechanism(
 
 
 def make_mechanism(options: SaslOptions, tls: TlsOptions, peer: str) -> Mechanism:
-    """Return the mechanism of a new exchange with the broker at `peer`, which may wait for a token or a ticket.
+    """Return the mechanism of a new exchange with the broker at `peer`. Waits for a token or a ticket if necessary.
 
-    Raises AuthenticationError or ConfigError if no retry can help, TransportError if one may.
+    Raises AuthenticationError or ConfigError if retrying will not help, TransportError if a retry may succeed.
     """
     if options.mechanism == OAUTHBEARER:
         assert options.oauth is not None

@@ -1,4 +1,4 @@
-"""Kerberos: the SASL mechanism GSSAPI (RFC 4752), the remedies of its errors, the library, and the tickets.
+"""Kerberos: the SASL mechanism GSSAPI (RFC 4752), next steps for its errors, the library, and the tickets.
 
 The mechanism exchanges the tokens of a security context that the caller passes in, so only `GssapiLibrary` needs the
 package gssapi.
@@ -36,14 +36,17 @@ _CHECK_TICKET = (
 
 
 class SecurityContext(Protocol):
-    """The client's side of a GSS-API security context. All methods raise KerberosFailure."""
+    """The client's side of a GSS-API security context. All methods may raise KerberosFailure."""
 
     @property
     def complete(self) -> bool:
-        """True if the context is established."""
+        """Whether the context is established."""
 
     def step(self, token: bytes | None) -> bytes | None:
-        """Return the next token for the broker's `token`, which is None at first. None means no token."""
+        """Return the next token to send, for the broker's last `token` (None at first).
+
+        None if there is none to send.
+        """
 
     def unwrap(self, message: bytes) -> bytes:
         """Check the integrity of a wrapped message, and return its content."""
@@ -53,10 +56,10 @@ class SecurityContext(Protocol):
 
 
 class GssapiMechanism(Mechanism):
-    """GSSAPI with `context`, as the client principal `principal`.
+    """The SASL mechanism GSSAPI: one exchange with the security context `context`.
 
-    As Java's client, this one sends the principal as authorization id, empty for the principal of the ticket. A context
-    serves one exchange. `on_rejected` is called when the broker rejects the ticket.
+    `principal` is the client's principal, "" for the principal of the ticket. It is also sent as the authorization id,
+    as Java's client does. `on_rejected()` is called if the broker rejects the ticket.
     """
 
     shown = "ticket"
@@ -131,8 +134,8 @@ class GssapiMechanism(Mechanism):
 class KerberosFailure(Exception):
     """A call of the Kerberos library has failed.
 
-    `code` is the error of MIT's library (`krb5.h`), 0 if there is none. `text` has no key. `expired` is true if the
-    ticket has ended.
+    `code` is the error code of MIT's library (`krb5.h`), 0 if there is none. `text` is the library's message; it never
+    contains key material. `expired` is true if the ticket has expired.
     """
 
     def __init__(self, code: int, text: str, *, expired: bool = False) -> None:
@@ -141,13 +144,13 @@ class KerberosFailure(Exception):
 
     @property
     def no_ticket(self) -> bool:
-        """True if the client has no valid ticket: none at all, or an expired one."""
+        """Whether the client has no valid ticket: none at all, or an expired one."""
         return self.expired or self.code in _NO_TICKET
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """The next step after a failure. `retried` is true if the same call may succeed later."""
+    """The next step for the user after a KerberosFailure. `retried` is true if the same call may succeed later."""
 
     next_step: str
     retried: bool = False
@@ -163,7 +166,7 @@ _NO_TICKET = frozenset((_BASE + 141, _BASE + 142, _BASE + 195))
 
 _CLOCKS = "Set the clocks of this machine, of the KDC and of the brokers by one time server (NTP)"
 _NEW_KEYTAB = "Write the keytab again with the current key: kadmin's ktadd, or ktpass for Active Directory"
-_ADMINISTRATOR = "Ask the administrator of the realm to enable the principal again"
+_ADMINISTRATOR = "The realm's administrator has to enable the principal again"
 _REACH_KDC = (
     "Check that this machine reaches the KDC that krb5.conf names for the realm; KRB5_CONFIG names another krb5.conf"
 )
@@ -200,8 +203,8 @@ _REMEDIES = {
     _OTHER_PRINCIPAL: Remedy("Correct principal in kafka.sasl.jaas.config, or run kinit for this principal"),
 }
 _UNKNOWN = Remedy(
-    "Check the ticket or the keytab, kafka.sasl.kerberos.service.name and krb5.conf. The environment variable "
-    "KRB5_TRACE names a file for the steps of the library"
+    "Check the ticket or the keytab, kafka.sasl.kerberos.service.name and krb5.conf. To trace the library, set "
+    "the environment variable KRB5_TRACE to the path of a file"
 )
 
 
@@ -218,7 +221,7 @@ _FOREVER_S = 86_400.0
 
 
 class Credentials(NamedTuple):
-    """A ticket with which a client asks the KDC for tickets of services."""
+    """A ticket of the client (TGT), with which it requests tickets for services from the KDC."""
 
     handle: Any
     """The library's own object."""
@@ -228,20 +231,24 @@ class Credentials(NamedTuple):
 
 
 class Kerberos(Protocol):
-    """The calls of the library. All of them may contact the KDC, and raise KerberosFailure."""
+    """The calls of the Kerberos library. All may contact the KDC, and may raise KerberosFailure."""
 
     def credentials(self, principal: str, store: Mapping[str, str]) -> Credentials:
-        """Return the ticket of `principal`, of any if it is empty.
+        """Return the ticket of `principal`; the ticket of any principal if it is "".
 
-        `store` names a `ccache` (ticket cache) and a `client_keytab`. If one is missing, the system's is used.
+        `store` has the paths `ccache` (ticket cache) and `client_keytab`. If one is missing, the system's default is
+        used.
         """
 
     def open(self, credentials: Credentials, service: str, host: str) -> SecurityContext:
-        """Return a context for the service at `host`, with its first token: no step contacts the KDC."""
+        """Return a security context for the service at `host`.
+
+        It has its first token already, so that none of its steps contacts the KDC.
+        """
 
 
 class GssapiLibrary:
-    """The package gssapi. Raises ConfigError if it cannot be imported."""
+    """The calls of the Kerberos library, by the package gssapi. Raises ConfigError if it cannot be imported."""
 
     def __init__(self) -> None:
         try:
@@ -295,7 +302,7 @@ class GssapiLibrary:
 
 
 class _Context:
-    """A context with its `first` token. `called` turns exceptions of the library into KerberosFailure."""
+    """A `SecurityContext` with its `first` token. `called` converts the library's exceptions to KerberosFailure."""
 
     def __init__(self, context: Any, first: bytes | None, called: Callable[..., Any]) -> None:
         self._context, self._first, self._called = context, first, called
@@ -339,7 +346,7 @@ _TYPED = re.compile(r"[A-Za-z]+:")
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A ticket of the client. Times are seconds since 1970."""
+    """A ticket of the client, and when it expires. Times are seconds since 1970."""
 
     credentials: Credentials
     renewed_at: float
@@ -348,9 +355,9 @@ class Ticket:
 
 
 class Tickets:
-    """The tickets of this process, by their options. Thread-safe; the connections of the process share a ticket.
+    """The tickets of this process by their options. All connections of the process share a ticket. Thread-safe.
 
-    `library` returns the Kerberos library; it is called for the first ticket.
+    `library()` returns the Kerberos library. It is called for the first ticket.
     """
 
     def __init__(self, library: Callable[[], Kerberos] = GssapiLibrary, clock: Callable[[], float] = time.time) -> None:
@@ -361,10 +368,9 @@ class Tickets:
         self._clock = clock
 
     def open(self, options: KerberosOptions, peer: str) -> tuple[SecurityContext, str]:
-        """Return a context with the broker at `peer` (`host:port`), and the principal. Waits for the KDC.
+        """Return a security context for the broker at `peer` (`host:port`), and the principal. Waits for the KDC.
 
-        Raises AuthenticationError or ConfigError if no retry can help, TransportError
-        otherwise.
+        Raises AuthenticationError or ConfigError if retrying will not help, else TransportError.
         """
         library = self._kerberos()
         ticket = self._ticket(library, options)
@@ -380,7 +386,7 @@ class Tickets:
             raise _error(what, failure) from None
 
     def forget(self, options: KerberosOptions) -> None:
-        """Forget the ticket from the keytab, and the tickets for brokers with it: their keys may have changed."""
+        """Forget the ticket from the keytab, and its tickets for brokers: the keys of the brokers may have changed."""
         self._renewals.forget(options)
 
     def _kerberos(self) -> Kerberos:

@@ -32,11 +32,11 @@ the client has verified the broker as far as the mechanism can."""
 
 
 class Mechanism(ABC):
-    """One exchange of one SASL mechanism with the broker at `peer` (`host:port`).
+    """One SASL exchange with the broker at `peer` (`host:port`). A subclass for each mechanism.
 
-    `user` is the user in error messages, empty if the client does not know it. No error message contains one of
-    `secrets`, even if the broker repeats it. `on_rejected` is called when the broker rejects the client. `first` and
-    `next` raise AuthenticationError if the exchange fails, and then it cannot be continued.
+    `user` is the user in error messages, "" if the client does not know it. No error message contains one of `secrets`,
+    even if the broker repeats it. `on_rejected()` is called if the broker rejects the client. `first` and `next` raise
+    AuthenticationError if the exchange fails; it cannot be continued then.
     """
 
     shown: ClassVar[str] = "credentials"
@@ -63,11 +63,11 @@ class Mechanism(ABC):
 
     @property
     def done(self) -> bool:
-        """True if the client has verified the broker as far as the mechanism can, and has no further token."""
+        """Whether the client has verified the broker as far as the mechanism can, and has no further token to send."""
         return self._done
 
     def first(self) -> bytes:
-        """Return the first token of the client. A mechanism object serves one exchange: a nonce is used once."""
+        """Return the first token of the client. Each object serves one exchange, because a nonce is used only once."""
         if self._begun:
             raise RuntimeError(f"SASL {self.name} with broker {self._peer} has begun already")
         self._begun = True
@@ -91,11 +91,11 @@ class Mechanism(ABC):
 
     @property
     def after_rejection(self) -> str:
-        """The next step for the user if the broker has rejected the credentials."""
+        """The next step for the user after the broker has rejected the credentials."""
         return CHECK_CREDENTIALS
 
     def rejected(self, reason: str) -> AuthenticationError | TransportError:
-        """Return the error of a broker that rejects the client. `reason` is the broker's message, or empty.
+        """Return the error if the broker rejects the client. `reason` is the broker's message, or "".
 
         It is a TransportError if the broker could not check the credentials: a retry may succeed.
         """
@@ -111,7 +111,7 @@ class Mechanism(ABC):
         )
 
     def excerpt(self, text: str) -> str:
-        """Return a printable and short form of a text that the broker has sent, without the secrets."""
+        """Return a text of the broker for an error message: printable, short and without the secrets."""
         for secret in self._secrets:
             text = text.replace(secret, _HIDDEN) if secret else text
         shown = text if len(text) <= _LONGEST_EXCERPT else f"{text[:_LONGEST_EXCERPT]}…"
@@ -146,7 +146,7 @@ PLAIN = "PLAIN"
 
 
 class PlainMechanism(Mechanism):
-    """PLAIN with an empty authorization id, as in Java's client. It sends the password itself."""
+    """The SASL mechanism PLAIN, which sends the password itself. The authorization id is empty, as in Java's client."""
 
     def __init__(self, peer: str, username: str, password: str) -> None:
         super().__init__(PLAIN, peer, username, (password,))
@@ -177,10 +177,10 @@ _TRANSIENT_STATUSES = ("server_error", "temporarily_unavailable")
 
 
 class OAuthBearerMechanism(Mechanism):
-    """OAUTHBEARER with the token `token`. `extensions` are names and values for the broker, in their order.
+    """The SASL mechanism OAUTHBEARER with the bearer token `token`.
 
-    `expiry` is the end of the token's life for an error message, empty if the client does not know it. `on_rejected` is
-    called when the broker rejects the token.
+    `extensions` are names and values for the broker, in their order. `expiry` is the token's end for an error message,
+    "" if the client does not know it. `on_rejected()` is called if the broker rejects the token.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class OAuthBearerMechanism(Mechanism):
         return "Check the token's end, issuer and audience, and the clocks of this host and of the brokers"
 
     def rejected(self, reason: str) -> AuthenticationError | TransportError:
-        """Return the error of a broker that rejects the token, with the content of its error challenge.
+        """Return the error if the broker rejects the token, with the content of its error challenge.
 
         It is a TransportError if the challenge shows that the broker could not check the token: a retry may succeed.
         """
@@ -284,7 +284,7 @@ _SERVER_ERROR = re.compile(rf"e=([^,=\0]+){_EXTENSIONS}")
 
 @dataclass(frozen=True, slots=True)
 class _ServerFirst:
-    """The broker's first message: the whole nonce, the salt, the iterations, and the text as it came."""
+    """The broker's first SCRAM message: the complete nonce, the salt, the iterations, and the unparsed text."""
 
     nonce: str
     salt: bytes
@@ -293,7 +293,7 @@ class _ServerFirst:
 
 
 class ScramMechanism(Mechanism):
-    """SCRAM with one of the hashes that Kafka has.
+    """The SASL mechanism SCRAM, with one of the hashes that Kafka supports.
 
     `nonce` is random, of printable ASCII characters without a comma, and new for every connection. With `token_auth`
     the user is the id of a delegation token and the password its HMAC (KIP-48).
@@ -339,7 +339,7 @@ class ScramMechanism(Mechanism):
         challenge = yield without_proof + b",p=" + base64.b64encode(proof)
         expected = hmac.digest(hmac.digest(salted, b"Server Key", self._hash), message, self._hash)
         if not hmac.compare_digest(self._server_signature(self._text(challenge)), expected):
-            raise self.error("the broker has not proved that it knows the password: wrong signature", CHECK_BROKER)
+            raise self.error("the broker has not proved that it has the password: wrong signature", CHECK_BROKER)
 
     def _server_first(self, text: str) -> _ServerFirst:
         """Parse and check the broker's first message. No work has been done for it yet."""
@@ -348,7 +348,7 @@ class ScramMechanism(Mechanism):
         salt = self._base64(match[2]) if match is not None else None
         if match is None or salt is None:
             mandatory = text.startswith("m=")  # RFC 5802: fail on a mandatory extension
-            kind = "has a mandatory extension, which streamgroup does not know" if mandatory else "is not valid"
+            kind = "has a mandatory extension, which streamgroup does not support" if mandatory else "is not valid"
             raise self.error(f"the first message of the broker {kind}", CHECK_BROKER)
         nonce = match[1]
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
@@ -374,7 +374,7 @@ class ScramMechanism(Mechanism):
 
     def _refuse_early_end_or_error(self, text: str) -> None:
         if not text:
-            raise self.error("the broker reports success without a proof that it knows the password", CHECK_BROKER)
+            raise self.error("the broker reports success without a proof that it has the password", CHECK_BROKER)
         if (match := _SERVER_ERROR.fullmatch(text)) is not None:
             raise self.rejected(match[1])
 

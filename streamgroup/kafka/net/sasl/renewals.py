@@ -1,4 +1,4 @@
-"""Tokens and tickets that the connections of a process share, and that are renewed before they expire."""
+"""Shares tokens and tickets between the connections of a process, and renews them before they expire."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ RENEWED_AFTER = 0.8
 
 
 class Renewable(Protocol):
-    """A value that expires. Times are seconds since 1970."""
+    """A value that expires: a token or a ticket. Times are seconds since 1970."""
 
     @property
     def renewed_at(self) -> float:
-        """When the next connection gets a new value."""
+        """The time from which the next connection gets a new value."""
 
     @property
     def expires_at(self) -> float:
-        """When the value expires."""
+        """The time at which the value expires."""
 
 
 K = TypeVar("K", bound=Hashable)
@@ -43,10 +43,11 @@ class _Entry(Generic[V]):
 
 
 class Renewals(Generic[K, V]):
-    """Values by the options to get them with. Thread-safe; one caller at a time gets a value.
+    """Keeps the current value (a token or a ticket) for each key (its options). Thread-safe.
 
-    A caller that has waited for another one gets the result of that one, also an error: if a server does not answer, a
-    hundred connections would otherwise wait for it one after the other. It waits at most `wait_s` seconds.
+    Only one caller at a time gets a new value for a key. Callers that wait for it get the same value, or the same
+    error: otherwise, if a server does not answer, a hundred connections would wait for it one after the other. A caller
+    waits at most `wait_s` seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time, wait_s: float = WAIT_S) -> None:
@@ -56,10 +57,10 @@ class Renewals(Generic[K, V]):
         self._entries: dict[K, _Entry[V]] = {}
 
     def get(self, key: K, new: Callable[[float], V]) -> V:
-        """Return the current value, or a new one by `new`, which is called with the time.
+        """Return the current value for `key`. If it is time to renew it, call `new` with the time for a new value.
 
-        Raises what `new` raises, and TransportError if the attempt of another caller takes longer than `wait_s`. A
-        TransportError is raised only if the current value has expired.
+        Raises the exception of `new`, and TransportError if the attempt of another caller takes longer than `wait_s`.
+        While the current value has not expired, it is returned instead of raising a TransportError.
         """
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())

@@ -1,10 +1,10 @@
-"""Bearer tokens for OAUTHBEARER, from a token endpoint, a file or a function.
+"""Gets bearer tokens for OAUTHBEARER: from a token endpoint, a file or a function.
 
 All connections of the process use one token, until four fifths of its lifetime have passed, as in Java's login. A token
 from a file is read for each connection: the program that writes the file renews it.
 
-A request to an endpoint has one deadline for the whole exchange. It uses Python's own client, so that tasks need no
-further package; the timeout of that client is for each wait, and an endpoint that sends a byte now and then would hold
+A request to an endpoint has one deadline for the whole exchange. It uses Python's own HTTP client, so that tasks need
+no further package. The timeout of that client is for each wait: an endpoint that sends a byte now and then would hold
 up the connections of the process forever.
 """
 
@@ -47,7 +47,7 @@ _LEAST_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """The response of a server with any status. `location` is the target of a redirect."""
+    """The response of an HTTP server, with any status. `location` is the target of a redirect."""
 
     status: int
     body: bytes
@@ -56,7 +56,7 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The next steps in errors."""
+    """The next steps in the errors of `exchange`, by cause."""
 
     reach: str
     """If the server cannot be reached."""
@@ -75,10 +75,10 @@ def exchange(
     timeout: float,
     most_bytes: int,
 ) -> HttpResponse:
-    """Send a request and return the response. Redirects are not followed: another host must not get the credentials.
+    """Send an HTTP request and return the response, within `timeout` seconds.
 
-    Errors begin with `what`. `context` is for https. The exchange takes at most `timeout` seconds.
-    Raises AuthenticationError for a certificate that is not trusted, TransportError otherwise.
+    Redirects are not followed: another host must not get the credentials. Error messages begin with `what`. `context`
+    is for https. Raises AuthenticationError if the server's certificate is not trusted, else TransportError.
     """
     until = time.monotonic() + timeout
     # Without the handlers that `build_opener` adds every status is an answer, and no redirect is followed.
@@ -102,7 +102,7 @@ def exchange(
 
 
 def printable(text: str) -> str:
-    """Return the text of a server without control characters, on one line."""
+    """Return a server's text on one line, without control characters."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
@@ -117,7 +117,7 @@ def _body(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
 
 
 class _Within(urllib.request.AbstractHTTPHandler):
-    """Opens connections on which every wait ends by `until`, in monotonic seconds."""
+    """Opens HTTP connections on which every wait ends by `until`, in monotonic seconds."""
 
     http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
 
@@ -166,7 +166,7 @@ def _connected(address: tuple[str, int], until: float) -> socket.socket:
 
 
 class _BoundedReader(io.RawIOBase):
-    """The part of a socket that `HTTPResponse` uses: its file. Each read has the time that is left.
+    """The file of a socket, as `HTTPResponse` reads it. Each read may take the time that is left until the deadline.
 
     The socket is open until the file is closed, as with a socket's own file.
     """
@@ -243,7 +243,7 @@ _OFTEN_TRANSIENT = (408, 429, 500, 502, 503, 504)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BearerToken:
-    """A bearer token. Times are seconds since 1970."""
+    """A bearer token, and when it expires. Times are seconds since 1970."""
 
     value: str
     renewed_at: float
@@ -255,15 +255,15 @@ class BearerToken:
 
 
 class Tokens:
-    """The tokens of this process, by their options. Thread-safe; the connections of the process share a token."""
+    """The tokens of this process by their options. All connections of the process share a token. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._renewals: Renewals[OAuthOptions, BearerToken] = Renewals(clock)
 
     def get(self, options: OAuthOptions, context: Callable[[], ssl.SSLContext]) -> str:
-        """Return a token; it may wait for the source. `context` is for a token endpoint with https.
+        """Return a token. Waits for the endpoint or the function if necessary. `context` is for an endpoint with https.
 
-        Raises AuthenticationError or ConfigError if no retry can help, TransportError otherwise.
+        Raises AuthenticationError or ConfigError if retrying will not help, else TransportError.
         """
         return self._renewals.get(options, lambda now: new_token(options, now, context)).value
 
@@ -428,7 +428,7 @@ def _expiry_of(token: str, now: float) -> float:
 
 
 def end_of(token: str) -> float | None:
-    """Return the claim `exp` in seconds since 1970; None if the token has none or is not a JWT."""
+    """Return the time in the claim `exp` of a JWT (seconds since 1970); None for another token."""
     try:
         end = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["exp"]
         if not isinstance(end, int | float) or isinstance(end, bool):
@@ -440,7 +440,7 @@ def end_of(token: str) -> float | None:
 
 
 def described_end(token: str) -> str:
-    """Return the end of a JWT for error messages, such as `2026-01-31 12:00:00 UTC`; empty if the token has none."""
+    """Return the end of a JWT for error messages, such as `2026-01-31 12:00:00 UTC`; "" if it has none."""
     end = end_of(token)
     try:
         return "" if end is None else f"{datetime.fromtimestamp(end, UTC):%F %T} UTC"
@@ -449,7 +449,10 @@ def described_end(token: str) -> str:
 
 
 def unsecured_token(claims: Mapping[str, str], now_s: float, lifetime_s: int) -> str:
-    """Return a token with these claims, issued at `now_s` (seconds since 1970), which expires after `lifetime_s`."""
+    """Return an unsigned JWT with these claims, issued at `now_s` (seconds since 1970).
+
+    It expires after `lifetime_s` seconds.
+    """
     times = {"exp": int(now_s) + lifetime_s, "iat": int(now_s)}
     return f"{_part({'alg': 'none'})}.{_part({**claims, **times})}."
 

@@ -1,1 +1,1 @@
-"""TLS of the connections to brokers: stores of certificates, contexts, the transport, and its errors."""
+"""TLS for the connections to brokers: key and trust stores, SSL contexts, the transport, and its errors."""

@@ -1,6 +1,6 @@
 """The `ssl.SSLContext`s of this process: one for each set of options, replaced when its files have changed.
 
-Spark keeps worker processes for many tasks, and a context takes milliseconds to make. New connections use rotated
+Spark keeps worker processes for many tasks, and it takes milliseconds to make a context. New connections use changed
 certificates without a restart; open connections continue with the old ones.
 """
 
@@ -33,24 +33,24 @@ Fingerprint = tuple[tuple[str, int, int, int], ...]
 
 
 class _Made(NamedTuple):
-    """A context and the fingerprint of the files when it was made, or when the last attempt to do so failed."""
+    """A context, and the state of its files when it was made or when the last attempt to do so failed."""
 
     fingerprint: Fingerprint
     context: ssl.SSLContext
 
 
 class Contexts:
-    """The last `_KEPT` contexts, by their options. Thread-safe."""
+    """Keeps the SSL contexts that were used last, up to `_KEPT`, by their options. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: OrderedDict[TlsOptions, _Made] = OrderedDict()
 
     def get(self, options: TlsOptions) -> ssl.SSLContext:
-        """Return the context of `options`. Raises ConfigError if it cannot be made.
+        """Return the context for `options`. Raises ConfigError if it cannot be made.
 
-        If changed files cannot be used, such as one that is half written, this logs a warning once for each change, and
-        returns the previous context.
+        If a changed file cannot be used, for example because it is only half written, this returns the previous context
+        and logs a warning once for each change.
         """
         with self._lock:
             # Taken before the files are read: a change in between is seen by the next connection.
@@ -82,7 +82,7 @@ CONTEXTS = Contexts()
 
 
 def fingerprint_of(options: TlsOptions) -> Fingerprint:
-    """Return the state of the files that `options` name, files of secrets included. It shows a change."""
+    """Return the state of all files that `options` name, files of secrets included. Any change makes it differ."""
     paths = [options.truststore_location, options.keystore_location]
     values = (getattr(options, field.name) for field in fields(options))
     paths += [value.file for value in values if isinstance(value, Secret)]
@@ -100,9 +100,9 @@ def fingerprint_of(options: TlsOptions) -> Fingerprint:
 
 
 def endpoint_context(options: TlsOptions) -> ssl.SSLContext:
-    """Return a context for a token endpoint: it trusts the authorities of the system, and those of `options`.
+    """Return a context for a token endpoint. It trusts the system's authorities and those in `options`.
 
-    It always verifies the host name, because the endpoint gets the client secret. It shows no client certificate.
+    It always verifies the host name, because the endpoint gets the client secret. It presents no client certificate.
     Raises ConfigError as `make_context`.
     """
     context = ssl.create_default_context()
@@ -115,7 +115,7 @@ def endpoint_context(options: TlsOptions) -> ssl.SSLContext:
 
 
 def make_context(options: TlsOptions) -> ssl.SSLContext:
-    """Return a client's context for `options`. Raises ConfigError, which names the option and the cause."""
+    """Return a client's SSL context for `options`. Raises ConfigError with the option and the cause."""
     from streamgroup.kafka.net.tls.stores import client_identity  # noqa: PLC0415  (it loads cryptography: a tenth of a second)
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -1,4 +1,4 @@
-"""Names the causes of failed TLS handshakes, and the option to change.
+"""Finds the cause of a failed TLS handshake, and the option to change.
 
 If retrying will not help, the error is a TlsError. Other failures are lost connections, which the caller may retry.
 """
@@ -64,9 +64,9 @@ _CLIENT_CERTIFICATE: Final = frozenset(
 
 
 def refusal(error: OSError, peer: str, host: str, options: TlsOptions) -> TlsError | None:
-    """Return the error of a handshake with `peer` if retrying will not help; None for a lost connection.
+    """Return the TlsError for a failed handshake with `peer`; None if the connection was only lost.
 
-    `host` is the name that the server's certificate must have.
+    `host` is the name that the server's certificate must contain.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         cause, next_step = _distrust(error, host, options)
@@ -80,14 +80,14 @@ def refusal(error: OSError, peer: str, host: str, options: TlsOptions) -> TlsErr
 
 
 def tls_error(peer: str, cause: str, next_step: str, servers: TlsServers = BROKERS) -> TlsError:
-    """Return the error of a handshake with `peer`, with the name of this machine."""
+    """Return the error for a failed handshake with `peer`. It also contains the name of this machine."""
     return TlsError(
         f"TLS handshake of host {socket.gethostname()} with {servers.noun} {peer} failed: {cause}. {next_step}"
     )
 
 
 def suite_refusal(peer: str, suite: str, servers: TlsServers = BROKERS) -> TlsError:
-    """Return the error for a server that has chosen a suite of TLS 1.3 that the options do not list."""
+    """Return the error if a server has chosen a cipher suite of TLS 1.3 that the options do not list."""
     return tls_error(
         peer,
         f"the {servers.noun} has chosen the cipher suite {suite}, which {servers.prefix}cipher.suites does not list",
@@ -97,8 +97,8 @@ def suite_refusal(peer: str, suite: str, servers: TlsServers = BROKERS) -> TlsEr
 
 
 def plaintext_refusal(peer: str) -> TlsError:
-    """Return the error for a Kafka broker that answers without TLS alone."""
-    cause = "the listener speaks plaintext: it answers Kafka's requests without TLS only"
+    """Return the error if a Kafka broker answers only without TLS."""
+    cause = "the listener is plaintext: it answers Kafka's requests only without TLS"
     return tls_error(peer, cause, BROKERS.without_tls)
 
 
@@ -113,12 +113,12 @@ def _distrust(error: ssl.SSLCertVerificationError, host: str, options: TlsOption
         )
     if error.verify_code == _EXPIRED:
         return (
-            f"the {servers.noun}'s certificate or that of its authority is not valid any more ({message})",
+            f"the {servers.noun}'s certificate or its authority's is not valid any more ({message})",
             "Renew it, and check the clock of this host",
         )
     if error.verify_code == _NOT_YET_VALID:
         return (
-            f"the {servers.noun}'s certificate or that of its authority is not valid yet ({message})",
+            f"the {servers.noun}'s certificate or its authority's is not valid yet ({message})",
             "Check the clock of this host",
         )
     if error.verify_code in _UNKNOWN_AUTHORITY:
@@ -145,7 +145,7 @@ def _of_reason(reason: str, options: TlsOptions) -> tuple[str, str]:
     """Return the cause and the next step for a reason of OpenSSL, such as the name of an alert."""
     servers, prefix = options.servers, options.servers.prefix
     if reason in _PLAINTEXT:
-        return f"the listener speaks plaintext ({reason})", servers.without_tls
+        return f"the listener is plaintext ({reason})", servers.without_tls
     if reason in _CLIENT_CERTIFICATE and not options.has_keystore:
         return f"the {servers.noun} demands a client certificate ({reason})", _set_keystore(prefix)
     if reason in _CLIENT_CERTIFICATE:
@@ -164,8 +164,8 @@ def _of_reason(reason: str, options: TlsOptions) -> tuple[str, str]:
         demanded = f", or the {servers.noun} demands a client certificate. {_set_keystore(prefix)}"
         certificate = "" if options.has_keystore else demanded
         return (
-            f"the {servers.noun} refuses what the client offers ({reason})",
-            f"Compare {prefix}enabled.protocols and {prefix}cipher.suites with those of the {servers.noun}"
+            f"the {servers.noun} refuses the TLS parameters of the client ({reason})",
+            f"Compare {prefix}enabled.protocols and {prefix}cipher.suites with the settings of the {servers.noun}"
             + certificate,
         )
     return (
@@ -184,10 +184,11 @@ _NAMES_SHOWN = 5
 
 
 def names_in_certificate(host: str, port: int, context: ssl.SSLContext, timeout_s: float) -> tuple[str, ...]:
-    """Return the first host names and addresses in the certificate that the server shows over a new connection.
+    """Return the first host names and addresses in the server's certificate, from a new connection.
 
-    `context` must verify the server's authority. It is changed: it no longer verifies the host name. The client sends
-    nothing but its handshake. Empty if the server cannot be reached, or if its certificate has no names.
+    `context` must verify the server's authority. This function changes it: it no longer verifies the host name. The
+    client sends only its handshake. The result is empty if the server cannot be reached, or if its certificate has no
+    names.
     """
     context.check_hostname = False
     try:

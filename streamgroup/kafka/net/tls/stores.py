@@ -56,7 +56,7 @@ _ESCAPED = "\\="
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KeyAndCertificate:
-    """The client's private key and its certificate chain, both as PEM. `repr` shows neither."""
+    """The client's private key and its certificate chain, as PEM. Its `repr` contains neither."""
 
     origin: str
     """The option and the file that they come from, for messages."""
@@ -67,7 +67,7 @@ class KeyAndCertificate:
 
 
 class _Origin(NamedTuple):
-    """The source of a key or certificate: the option without its prefix, its servers, and the file if there is one."""
+    """Where a key or certificate comes from, for errors: the option (without its prefix), and the file if any."""
 
     option: str
     servers: TlsServers
@@ -95,7 +95,7 @@ _KEY = "the private key"
 
 
 def trusted_certificates(options: TlsOptions) -> bytes | None:
-    """Return the certificates to trust, one after the other in DER; None if those of the operating system are trusted.
+    """Return the certificates in the trust store, concatenated in DER; None if the operating system's are trusted.
 
     Raises ConfigError.
     """
@@ -136,9 +136,9 @@ def client_identity(options: TlsOptions, now: datetime) -> KeyAndCertificate | N
 
 
 def client_subject(options: TlsOptions, now: datetime) -> str:
-    """Return the subject of the client's certificate as Kafka's default principal has it.
+    """Return the subject of the client's certificate as it is in Kafka's default principal.
 
-    Empty without a key store, and for a subject that `java_name` does not support. Raises ConfigError as
+    It is "" without a key store, and for a subject that `java_name` does not support. Raises ConfigError as
     `client_identity`.
     """
     loaded = _key_and_chain(options, now)
@@ -146,9 +146,9 @@ def client_subject(options: TlsOptions, now: datetime) -> str:
 
 
 def java_name(subject: x509.Name) -> str:
-    """Return a subject in the format of Java's X500Principal (RFC 2253); empty for one with other attributes.
+    """Return a subject in the format of Java's X500Principal (RFC 2253); "" if it has other attributes.
 
-    Java writes the values of those, such as an e-mail address, as the hexadecimal digits of their encoding.
+    Java writes the values of other attributes, such as an e-mail address, in hexadecimal.
     """
     if any(attribute.oid not in _SPELLED for attribute in subject):
         return ""
@@ -349,7 +349,7 @@ _WIDTH = 64
 
 
 class Block(NamedTuple):
-    """One block: its label, such as `CERTIFICATE`, and the text between its delimiters."""
+    """One block of a PEM file: its label, such as `CERTIFICATE`, and the text between its delimiters."""
 
     label: str
     body: str
@@ -370,7 +370,7 @@ class Block(NamedTuple):
             raise ValueError(f"the block {self.label} is not valid base64") from None
 
     def canonical(self) -> bytes:
-        """Return the block in lines of 64 characters, as most readers expect it."""
+        """Return the block as PEM with lines of 64 characters, as most readers expect it."""
         if ":" in self.body:  # headers, as in keys that are encrypted in OpenSSL's old way
             lines = self.body.strip().splitlines()
         else:
@@ -380,7 +380,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(text: str) -> list[Block]:
-    """Return the blocks of `text` in their order; text around them is ignored."""
+    """Return the PEM blocks in `text`, in their order. Other text is ignored."""
     return [Block(label, body) for label, body in _BLOCK.findall(text)]
 
 
@@ -391,10 +391,10 @@ _DESCRIPTORS = Path("/proc/self/fd")
 
 @contextmanager
 def readable_path(data: bytes) -> Iterator[str]:
-    """Yield a path at which this process can read `data`.
+    """Yield a path at which this process can read `data` as a file.
 
-    On Linux the bytes never reach a disk: the path names a descriptor of anonymous memory. Elsewhere it is a file of
-    mode 0600 in a directory of mode 0700, both of which are removed at the end.
+    On Linux the bytes never reach a disk: the path is a descriptor of anonymous memory. On other systems it is a file
+    of mode 0600 in a directory of mode 0700. Both are removed at the end.
     """
     if hasattr(os, "memfd_create") and _DESCRIPTORS.is_dir():
         with open(os.memfd_create("streamgroup-key"), "wb") as file:

@@ -1,7 +1,8 @@
-"""TLS over one connected socket, by Python's `ssl` without waiting.
+"""TLS over one connected socket, by Python's `ssl`, without waiting.
 
 OpenSSL may have to write in order to read (a key update), or to read in order to write; `interest` returns the events
-to wait for. It decrypts records of up to 16 KiB, so it may hold bytes while the descriptor is not readable: `pending`.
+to wait for. It decrypts records of up to 16 KiB, so it may hold decrypted bytes although the socket is not readable:
+see `pending`.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _ENDS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
 class TlsTransport(Transport):
-    """TLS to `host`, a name that the broker's certificate must have. `peer` is `host:port`, for messages.
+    """A TLS connection to a broker whose certificate must contain the name `host`. `peer` is `host:port`, for messages.
 
-    Raises ConfigError for key material that cannot be used.
+    Raises ConfigError for keys or certificates that cannot be used.
     """
 
     _socket: ssl.SSLSocket
@@ -122,10 +123,10 @@ class TlsTransport(Transport):
         return self._has_ended or self._failure is not None or self._socket.pending() > 0
 
     def send(self, pieces: Sequence[memoryview]) -> int:
-        """Send record by record, since TLS has no way to gather pieces.
+        """Send the pieces, one TLS record at a time: TLS cannot send several pieces at once.
 
-        OpenSSL insists that a refused write is repeated with the same bytes. They may have moved, and more may
-        follow them, so it is enough that the caller begins with the first unsent byte.
+        OpenSSL insists that a refused write is repeated with the same bytes. They may have moved, and more may follow
+        them, so it is enough that the caller begins with the first unsent byte.
         """
         sent = 0
         self._sends_when_readable = False
@@ -215,10 +216,10 @@ _NOT_YET = frozenset({errno.EAGAIN, errno.EINPROGRESS, errno.EINTR, errno.ENOTCO
 
 
 class PlaintextProbe:
-    """One connection without TLS to `address`. `now` is in seconds on the caller's clock.
+    """Tries ApiVersions without TLS at `address`, to find out whether the listener is plaintext.
 
-    An attacker who breaks off TLS and answers the probe only makes the client fail: the client sends nothing else
-    without TLS.
+    `now` is in seconds on the caller's clock. An attacker who interrupts TLS and answers the probe can only make the
+    client fail: the client sends nothing else without TLS.
     """
 
     def __init__(self, family: socket.AddressFamily, address: Any, now: float) -> None:
@@ -240,7 +241,7 @@ class PlaintextProbe:
         return select.POLLIN if self._is_sent else select.POLLOUT
 
     def advance(self, now: float) -> bool | None:
-        """Go on without waiting. Return whether a Kafka broker has answered; None if the answer may still come."""
+        """Continue without waiting. Return whether a Kafka broker has answered; None if the answer may still come."""
         if self._has_failed or now >= self._until:
             return False
         try:

@@ -10,7 +10,7 @@ from streamgroup.kafka.wire.schema import Message, Request
 
 @message
 class CreatableTopicConfigs(Struct):
-    """One configuration of a created topic."""
+    """One configuration of a topic in a CreateTopics response."""
 
     name: str = string("5+")
     value: str | None = string("5+", nullable="5+")
@@ -21,7 +21,7 @@ class CreatableTopicConfigs(Struct):
 
 @message
 class CreatableTopicResult(Struct):
-    """The result for one topic."""
+    """The result for one topic in a CreateTopics response."""
 
     name: str = string("0+")
     topic_id: str = uuid("7+", ignorable=True)
@@ -37,7 +37,7 @@ class CreatableTopicResult(Struct):
 
 @message
 class CreateTopicsResponse(Message, versions="0-7", flexible=5):
-    """One result per topic."""
+    """The response to CreateTopics: one result per topic."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: tuple[CreatableTopicResult, ...] = array(CreatableTopicResult, "0+")
@@ -45,7 +45,7 @@ class CreateTopicsResponse(Message, versions="0-7", flexible=5):
 
 @message
 class CreatableReplicaAssignment(Struct):
-    """The brokers of one partition, the preferred leader first."""
+    """The brokers for the replicas of one partition in CreateTopics, the preferred leader first."""
 
     partition_index: int = int32("0+")
     broker_ids: tuple[int, ...] = array("int32", "0+")
@@ -53,7 +53,7 @@ class CreatableReplicaAssignment(Struct):
 
 @message
 class CreatableTopicConfig(Struct):
-    """One configuration to set."""
+    """One configuration to set for a topic in CreateTopics."""
 
     name: str = string("0+")
     value: str | None = string("0+", nullable="0+")
@@ -61,9 +61,10 @@ class CreatableTopicConfig(Struct):
 
 @message
 class CreatableTopic(Struct):
-    """A topic to create.
+    """A topic to create in CreateTopics.
 
-    With assignments, partitions and replication factor must be -1; v4 takes -1 as broker defaults.
+    With `assignments`, the number of partitions and the replication factor must be -1. From v4 on, -1 without
+    assignments means the defaults of the broker.
     """
 
     name: str = string("0+")
@@ -75,7 +76,7 @@ class CreatableTopic(Struct):
 
 @message
 class CreateTopicsRequest(Request[CreateTopicsResponse], api_key=19, versions="0-7", flexible=5):
-    """Sent to the controller; brokers since 2.8 forward it."""
+    """Creates topics. Sent to the controller; brokers since 2.8 forward it."""
 
     topics: tuple[CreatableTopic, ...] = array(CreatableTopic, "0+")
     timeout_ms: int = int32("0+", default=60_000)
@@ -84,7 +85,7 @@ class CreateTopicsRequest(Request[CreateTopicsResponse], api_key=19, versions="0
 
 @message
 class ListedGroup(Struct):
-    """A group. State and type are `""` in versions that lack them."""
+    """One group in a ListGroups response. State and type are `""` in versions that lack them."""
 
     group_id: str = string("0+")
     protocol_type: str = string("0+")
@@ -94,7 +95,7 @@ class ListedGroup(Struct):
 
 @message
 class ListGroupsResponse(Message, versions="0-5", flexible=3):
-    """The groups that the answering broker coordinates: a full list takes a request to every broker."""
+    """The groups that the answering broker coordinates. A complete list takes a request to every broker."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")
@@ -103,7 +104,7 @@ class ListGroupsResponse(Message, versions="0-5", flexible=3):
 
 @message
 class ListGroupsRequest(Request[ListGroupsResponse], api_key=16, versions="0-5", flexible=3):
-    """Empty filters match every group (KIP-518, KIP-848)."""
+    """Lists groups. Empty filters match every group (KIP-518, KIP-848)."""
 
     states_filter: tuple[str, ...] = array("string", "4+")
     types_filter: tuple[str, ...] = array("string", "5+")
@@ -111,7 +112,10 @@ class ListGroupsRequest(Request[ListGroupsResponse], api_key=16, versions="0-5",
 
 @message
 class DescribedGroupMember(Struct):
-    """A member. Metadata and assignment are in the format of its protocol, empty while the group rebalances."""
+    """One member in a DescribeGroups response.
+
+    Metadata and assignment are in the format of the member's protocol. They are empty while the group rebalances.
+    """
 
     member_id: str = string("0+")
     group_instance_id: str | None = string("4+", nullable="4+", default=None, ignorable=True)
@@ -123,7 +127,7 @@ class DescribedGroupMember(Struct):
 
 @message
 class DescribedGroup(Struct):
-    """A group. Up to v5 a group that does not exist is Dead and has no error."""
+    """One group in a DescribeGroups response. Up to v5 a group that does not exist is Dead and has no error."""
 
     error_code: int = int16("0+")
     error_message: str | None = string("6+", nullable="6+", default=None)
@@ -137,7 +141,7 @@ class DescribedGroup(Struct):
 
 @message
 class DescribeGroupsResponse(Message, versions="0-6", flexible=5):
-    """One description per group."""
+    """The response to DescribeGroups: one description per group."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     groups: tuple[DescribedGroup, ...] = array(DescribedGroup, "0+")
@@ -145,7 +149,7 @@ class DescribeGroupsResponse(Message, versions="0-6", flexible=5):
 
 @message
 class DescribeGroupsRequest(Request[DescribeGroupsResponse], api_key=15, versions="0-6", flexible=5):
-    """Sent to the group coordinator of the groups."""
+    """Describes groups and their members. Sent to the group coordinator of the groups."""
 
     groups: tuple[str, ...] = array("string", "0+")
     include_authorized_operations: bool = boolean("3+")
@@ -153,7 +157,7 @@ class DescribeGroupsRequest(Request[DescribeGroupsResponse], api_key=15, version
 
 @message
 class DeletableGroupResult(Struct):
-    """The result for one group."""
+    """The result for one group in a DeleteGroups response."""
 
     group_id: str = string("0+")
     error_code: int = int16("0+")
@@ -161,7 +165,7 @@ class DeletableGroupResult(Struct):
 
 @message
 class DeleteGroupsResponse(Message, versions="0-2", flexible=2):
-    """One result per group."""
+    """The response to DeleteGroups: one result per group."""
 
     throttle_time_ms: int = int32("0+")
     results: tuple[DeletableGroupResult, ...] = array(DeletableGroupResult, "0+")
@@ -169,14 +173,14 @@ class DeleteGroupsResponse(Message, versions="0-2", flexible=2):
 
 @message
 class DeleteGroupsRequest(Request[DeleteGroupsResponse], api_key=42, versions="0-2", flexible=2):
-    """Sent to the group coordinator of the groups (KIP-229), which refuses a group with members."""
+    """Deletes groups (KIP-229). Sent to the group coordinator, which refuses a group with members."""
 
     groups_names: tuple[str, ...] = array("string", "0+")
 
 
 @message
 class OffsetDeleteResponsePartition(Struct):
-    """The result for one partition."""
+    """The result for one partition in an OffsetDelete response."""
 
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
@@ -184,7 +188,7 @@ class OffsetDeleteResponsePartition(Struct):
 
 @message
 class OffsetDeleteResponseTopic(Struct):
-    """The partitions of one topic."""
+    """The partitions of one topic in an OffsetDelete response."""
 
     name: str = string("0+")
     partitions: tuple[OffsetDeleteResponsePartition, ...] = array(OffsetDeleteResponsePartition, "0+")
@@ -192,7 +196,7 @@ class OffsetDeleteResponseTopic(Struct):
 
 @message
 class OffsetDeleteResponse(Message, versions="0"):
-    """`error_code` is about the group as a whole."""
+    """The response to OffsetDelete. `error_code` is about the group as a whole."""
 
     error_code: int = int16("0+")
     throttle_time_ms: int = int32("0+", ignorable=True)
@@ -201,14 +205,14 @@ class OffsetDeleteResponse(Message, versions="0"):
 
 @message
 class OffsetDeleteRequestPartition(Struct):
-    """A partition of which the commit is deleted."""
+    """A partition in OffsetDelete, the committed offset of which is to be deleted."""
 
     partition_index: int = int32("0+")
 
 
 @message
 class OffsetDeleteRequestTopic(Struct):
-    """The partitions of one topic."""
+    """The partitions of one topic in OffsetDelete."""
 
     name: str = string("0+")
     partitions: tuple[OffsetDeleteRequestPartition, ...] = array(OffsetDeleteRequestPartition, "0+")
@@ -216,7 +220,10 @@ class OffsetDeleteRequestTopic(Struct):
 
 @message
 class OffsetDeleteRequest(Request[OffsetDeleteResponse], api_key=47, versions="0"):
-    """Sent to the group coordinator (KIP-496), which refuses a topic that a member subscribes to."""
+    """Deletes committed offsets (KIP-496).
+
+    Sent to the group coordinator, which refuses a topic that a member subscribes to.
+    """
 
     group_id: str = string("0+")
     topics: tuple[OffsetDeleteRequestTopic, ...] = array(OffsetDeleteRequestTopic, "0+")

@@ -11,7 +11,7 @@ NO_OPERATIONS = -(2**31)
 
 @message
 class ApiVersion(Struct):
-    """The versions of one API that a broker supports."""
+    """The lowest and highest version of one API that a broker supports."""
 
     api_key: int = int16("0+")
     min_version: int = int16("0+")
@@ -38,7 +38,7 @@ class FinalizedFeatureKey(Struct):
 
 @message
 class ApiVersionsResponse(Message, versions="0-4", flexible=3):
-    """The supported versions. Its header is never flexible, so that every client can read a refusal (KIP-511)."""
+    """The API versions of a broker. Its header is never flexible, so that every client can read an error (KIP-511)."""
 
     error_code: int = int16("0+")
     api_keys: tuple[ApiVersion, ...] = array(ApiVersion, "0+")
@@ -63,7 +63,7 @@ class ApiVersionsRequest(Request[ApiVersionsResponse], api_key=18, versions="0-4
 
 @message
 class MetadataResponseBroker(Struct):
-    """A broker, with the address that it advertises on the listener that received the request."""
+    """One broker in a Metadata response, with the address that it advertises on the listener of the request."""
 
     node_id: int = int32("0+")
     host: str = string("0+")
@@ -73,7 +73,7 @@ class MetadataResponseBroker(Struct):
 
 @message
 class MetadataResponsePartition(Struct):
-    """One partition; `leader_id` is -1 during an election."""
+    """One partition in a Metadata response. `leader_id` is -1 during an election."""
 
     error_code: int = int16("0+")
     partition_index: int = int32("0+")
@@ -86,7 +86,10 @@ class MetadataResponsePartition(Struct):
 
 @message
 class MetadataResponseTopic(Struct):
-    """One topic. `name` is None if the request named the topic by an id that the broker does not know (v12)."""
+    """One topic in a Metadata response.
+
+    `name` is None if the request had a topic id that the broker does not know (v12).
+    """
 
     error_code: int = int16("0+")
     name: str | None = string("0+", nullable="12+")
@@ -98,7 +101,7 @@ class MetadataResponseTopic(Struct):
 
 @message
 class MetadataResponse(Message, versions="0-13", flexible=9):
-    """Brokers, leaders, and the requested topics."""
+    """The response to Metadata: brokers, and leaders of the requested topics."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     brokers: tuple[MetadataResponseBroker, ...] = array(MetadataResponseBroker, "0+")
@@ -111,7 +114,7 @@ class MetadataResponse(Message, versions="0-13", flexible=9):
 
 @message
 class MetadataRequestTopic(Struct):
-    """A topic by its name, or (v12) by its id with the name None."""
+    """One topic in a Metadata request: its name, or (v12) its id with the name None."""
 
     topic_id: str = uuid("10+", ignorable=True)
     name: str | None = string("0+", nullable="10+")
@@ -119,7 +122,7 @@ class MetadataRequestTopic(Struct):
 
 @message
 class MetadataRequest(Request[MetadataResponse], api_key=3, versions="0-13", flexible=9):
-    """`topics` None asks for all topics and `()` for none. v0 has no None: its `()` asks for all topics."""
+    """Requests metadata. `topics` is None for all topics and `()` for none. In v0, `()` means all topics."""
 
     topics: tuple[MetadataRequestTopic, ...] | None = array(MetadataRequestTopic, "0+", nullable="1+")
     allow_auto_topic_creation: bool = boolean("4+", default=True)

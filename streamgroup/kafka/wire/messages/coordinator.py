@@ -12,7 +12,7 @@ GROUP_KEY = 0
 
 @message
 class FoundCoordinator(Struct):
-    """The group coordinator of one group id."""
+    """The group coordinator of one group id in a FindCoordinator response (v4)."""
 
     key: str = string("4+")
     node_id: int = int32("4+")
@@ -24,7 +24,7 @@ class FoundCoordinator(Struct):
 
 @message
 class FindCoordinatorResponse(Message, versions="0-6", flexible=3):
-    """One group coordinator up to v3, one per key from v4 (KIP-699)."""
+    """The response to FindCoordinator: one group coordinator up to v3, one per key from v4 (KIP-699)."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0-3")
@@ -37,7 +37,7 @@ class FindCoordinatorResponse(Message, versions="0-6", flexible=3):
 
 @message
 class FindCoordinatorRequest(Request[FindCoordinatorResponse], api_key=10, versions="0-6", flexible=3):
-    """One key up to v3, several from v4."""
+    """Requests the group coordinator of one key (a group id) up to v3, of several from v4."""
 
     key: str = string("0-3")
     key_type: int = int8("1+", default=GROUP_KEY)
@@ -57,9 +57,9 @@ def coordinator_request(version: int, group: str) -> FindCoordinatorRequest:
 
 
 def read_coordinator(response: FindCoordinatorResponse, version: int, group: str) -> Broker | int | None:
-    """Return the group coordinator of `group`, or the broker's error code.
+    """Return the group coordinator of `group`, or the error code in the response.
 
-    Return None if the response to a list of groups does not contain `group`.
+    Return None if a v4 response does not contain `group`.
     """
     answer: FindCoordinatorResponse | FoundCoordinator | None = response
     if version >= FIRST_WITH_KEYS:

@@ -9,7 +9,10 @@ from streamgroup.kafka.wire.schema import Message, Request
 
 @message
 class JoinGroupResponseMember(Struct):
-    """A member as the leader sees it; `metadata` is its subscription under the chosen protocol."""
+    """One member in a JoinGroup response, for the group leader.
+
+    `metadata` is its subscription in the chosen protocol.
+    """
 
     member_id: str = string("0+")
     group_instance_id: str | None = string("5+", nullable="5+", default=None, ignorable=True)
@@ -18,7 +21,7 @@ class JoinGroupResponseMember(Struct):
 
 @message
 class JoinGroupResponse(Message, versions="0-9", flexible=6):
-    """The new generation. Only the member whose id is `leader` receives `members`."""
+    """The response to JoinGroup: the new generation. Only the group leader receives `members`."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     error_code: int = int16("0+")
@@ -33,7 +36,7 @@ class JoinGroupResponse(Message, versions="0-9", flexible=6):
 
 @message
 class JoinGroupRequestProtocol(Struct):
-    """An assignment strategy that the member supports, with its subscription for it."""
+    """An assignor that the member supports, with the member's subscription for it, in JoinGroup."""
 
     name: str = string("0+")
     metadata: Bytes = byte_string("0+")
@@ -60,7 +63,7 @@ class JoinGroupRequest(Request[JoinGroupResponse], api_key=11, versions="0-9", f
 
 @message
 class SyncGroupResponse(Message, versions="0-5", flexible=4):
-    """This member's assignment."""
+    """The response to SyncGroup: the assignment of this member."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")
@@ -71,7 +74,7 @@ class SyncGroupResponse(Message, versions="0-5", flexible=4):
 
 @message
 class SyncGroupRequestAssignment(Struct):
-    """The assignment of one member."""
+    """The assignment of one member in SyncGroup, which the group leader sends."""
 
     member_id: str = string("0+")
     assignment: Bytes = byte_string("0+")
@@ -79,7 +82,7 @@ class SyncGroupRequestAssignment(Struct):
 
 @message
 class SyncGroupRequest(Request[SyncGroupResponse], api_key=14, versions="0-5", flexible=4):
-    """Requests the assignment. Only the group leader sends `assignments`."""
+    """Requests this member's assignment. Only the group leader sends `assignments`."""
 
     group_id: str = string("0+")
     generation_id: int = int32("0+")
@@ -92,7 +95,7 @@ class SyncGroupRequest(Request[SyncGroupResponse], api_key=14, versions="0-5", f
 
 @message
 class HeartbeatResponse(Message, versions="0-4", flexible=4):
-    """After REBALANCE_IN_PROGRESS the member must rejoin."""
+    """The response to Heartbeat. After REBALANCE_IN_PROGRESS the member must rejoin."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")
@@ -110,7 +113,7 @@ class HeartbeatRequest(Request[HeartbeatResponse], api_key=12, versions="0-4", f
 
 @message
 class MemberResponse(Struct):
-    """The result for one leaving member."""
+    """The result for one member in a LeaveGroup response."""
 
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", nullable="3+")
@@ -119,7 +122,7 @@ class MemberResponse(Struct):
 
 @message
 class LeaveGroupResponse(Message, versions="0-5", flexible=4):
-    """The result of LeaveGroup; from v3 one per member."""
+    """The response to LeaveGroup; from v3 on with one result per member."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")
@@ -128,7 +131,7 @@ class LeaveGroupResponse(Message, versions="0-5", flexible=4):
 
 @message
 class MemberIdentity(Struct):
-    """A member that leaves."""
+    """A member that leaves the group, in LeaveGroup."""
 
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", nullable="3+", default=None)
@@ -137,7 +140,7 @@ class MemberIdentity(Struct):
 
 @message
 class LeaveGroupRequest(Request[LeaveGroupResponse], api_key=13, versions="0-5", flexible=4):
-    """One member up to v2, several from v3 (KIP-345)."""
+    """Removes members from the group: one member up to v2, several from v3 (KIP-345)."""
 
     group_id: str = string("0+")
     member_id: str = string("0-2")

@@ -27,7 +27,7 @@ CONSUMER_REPLICA_ID = -1
 
 @message
 class ListOffsetsPartitionResponse(Struct):
-    """The offset found, or -1. v0 answers `old_style_offsets`, the starts of segments."""
+    """The offset of one partition in a ListOffsets response, or -1. v0 returns `old_style_offsets`: segment starts."""
 
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
@@ -39,7 +39,7 @@ class ListOffsetsPartitionResponse(Struct):
 
 @message
 class ListOffsetsTopicResponse(Struct):
-    """The partitions of one topic."""
+    """The partitions of one topic in a ListOffsets response."""
 
     name: str = string("0+")
     partitions: tuple[ListOffsetsPartitionResponse, ...] = array(ListOffsetsPartitionResponse, "0+")
@@ -47,7 +47,7 @@ class ListOffsetsTopicResponse(Struct):
 
 @message
 class ListOffsetsResponse(Message, versions="0-10", flexible=6):
-    """One answer per partition."""
+    """The response to ListOffsets: one offset per partition."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: tuple[ListOffsetsTopicResponse, ...] = array(ListOffsetsTopicResponse, "0+")
@@ -55,7 +55,10 @@ class ListOffsetsResponse(Message, versions="0-10", flexible=6):
 
 @message
 class ListOffsetsPartition(Struct):
-    """`timestamp` in ms since the epoch, or -1 (latest), -2 (earliest), -3 (of the largest timestamp, v7)."""
+    """One partition in ListOffsets.
+
+    `timestamp` is in ms since 1970, or -1 (latest), -2 (earliest), -3 (the record with the largest timestamp, v7).
+    """
 
     partition_index: int = int32("0+")
     current_leader_epoch: int = int32("4+", default=-1, ignorable=True)
@@ -65,7 +68,7 @@ class ListOffsetsPartition(Struct):
 
 @message
 class ListOffsetsTopic(Struct):
-    """The partitions of one topic."""
+    """The partitions of one topic in ListOffsets."""
 
     name: str = string("0+")
     partitions: tuple[ListOffsetsPartition, ...] = array(ListOffsetsPartition, "0+")
@@ -73,8 +76,11 @@ class ListOffsetsTopic(Struct):
 
 @message
 class ListOffsetsRequest(Request[ListOffsetsResponse], api_key=2, versions="0-10", flexible=6):
-    """Sent to leaders. With READ_COMMITTED the latest offset is the last stable offset. Brokers without v2 have no
-    transactions and always answer the high watermark."""
+    """Requests offsets by time. Sent to partition leaders.
+
+    With READ_COMMITTED the latest offset is the last stable offset. Brokers without v2 have no transactions and always
+    return the high watermark.
+    """
 
     replica_id: int = int32("0+")
     isolation_level: int = int8("2+", ignorable=True)
@@ -84,7 +90,7 @@ class ListOffsetsRequest(Request[ListOffsetsResponse], api_key=2, versions="0-10
 
 @message
 class EpochEndOffset(Struct):
-    """The end offset of the largest epoch not above the requested one."""
+    """The largest epoch not above the requested one, and its end offset, in an OffsetForLeaderEpoch response."""
 
     error_code: int = int16("0+")
     partition: int = int32("0+")
@@ -94,7 +100,7 @@ class EpochEndOffset(Struct):
 
 @message
 class OffsetForLeaderTopicResult(Struct):
-    """The partitions of one topic."""
+    """The partitions of one topic in an OffsetForLeaderEpoch response."""
 
     topic: str = string("0+")
     partitions: tuple[EpochEndOffset, ...] = array(EpochEndOffset, "0+")
@@ -102,7 +108,7 @@ class OffsetForLeaderTopicResult(Struct):
 
 @message
 class OffsetForLeaderEpochResponse(Message, versions="0-4", flexible=4):
-    """One answer per partition."""
+    """The response to OffsetForLeaderEpoch: one end offset per partition."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: tuple[OffsetForLeaderTopicResult, ...] = array(OffsetForLeaderTopicResult, "0+")
@@ -110,7 +116,10 @@ class OffsetForLeaderEpochResponse(Message, versions="0-4", flexible=4):
 
 @message
 class OffsetForLeaderPartition(Struct):
-    """Asks for the end of `leader_epoch`. `current_leader_epoch` fences the request, -1 does not."""
+    """Requests the end offset of `leader_epoch` in one partition.
+
+    A leader with another epoch than `current_leader_epoch` returns an error, unless that is -1.
+    """
 
     partition: int = int32("0+")
     current_leader_epoch: int = int32("2+", default=-1, ignorable=True)
@@ -119,7 +128,7 @@ class OffsetForLeaderPartition(Struct):
 
 @message
 class OffsetForLeaderTopic(Struct):
-    """The partitions of one topic."""
+    """The partitions of one topic in OffsetForLeaderEpoch."""
 
     topic: str = string("0+")
     partitions: tuple[OffsetForLeaderPartition, ...] = array(OffsetForLeaderPartition, "0+")
@@ -127,7 +136,10 @@ class OffsetForLeaderTopic(Struct):
 
 @message
 class OffsetForLeaderEpochRequest(Request[OffsetForLeaderEpochResponse], api_key=23, versions="0-4", flexible=4):
-    """Asks leaders whether they have truncated a log below a position (KIP-320). Clients send CONSUMER_REPLICA_ID."""
+    """Requests end offsets of leader epochs, to find out whether a log was truncated (KIP-320).
+
+    Sent to partition leaders. Clients send CONSUMER_REPLICA_ID.
+    """
 
     replica_id: int = int32("3+", default=-2, ignorable=True)
     topics: tuple[OffsetForLeaderTopic, ...] = array(OffsetForLeaderTopic, "0+")
@@ -143,7 +155,7 @@ class DivergingEpoch(Struct):
 
 @message
 class LeaderIdAndEpoch(Struct):
-    """The current leader, which brokers send with some errors only."""
+    """The current leader of a partition in a Fetch response. Brokers send it only with some errors."""
 
     leader_id: int = int32("12+", default=-1)
     leader_epoch: int = int32("12+", default=-1)
@@ -159,7 +171,10 @@ class SnapshotId(Struct):
 
 @message
 class AbortedTransaction(Struct):
-    """An aborted transaction: consumers skip the producer's records from `first_offset` to its abort marker."""
+    """An aborted transaction in a Fetch response.
+
+    Consumers skip the producer's records from `first_offset` to its abort marker.
+    """
 
     producer_id: int = int64("4+")
     first_offset: int = int64("4+")
@@ -167,7 +182,7 @@ class AbortedTransaction(Struct):
 
 @message
 class PartitionData(Struct):
-    """The response for one partition. `records` may end with a partial batch; None means empty."""
+    """One partition in a Fetch response. `records` may end with an incomplete batch; None means empty."""
 
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
@@ -186,7 +201,7 @@ class PartitionData(Struct):
 
 @message
 class FetchableTopicResponse(Struct):
-    """The partitions of one topic, which has a name up to v12 and an id from v13 (KIP-516)."""
+    """The partitions of one topic in a Fetch response. A topic has a name up to v12 and an id from v13 (KIP-516)."""
 
     topic: str = string("0-12", ignorable=True)
     topic_id: str = uuid("13+", ignorable=True)
@@ -195,7 +210,7 @@ class FetchableTopicResponse(Struct):
 
 @message
 class NodeEndpoint(Struct):
-    """The address of a leader that a partition's `current_leader` names (KIP-951)."""
+    """The address of a leader in a Fetch response, which `current_leader` of a partition refers to (KIP-951)."""
 
     node_id: int = int32("16+")
     host: str = string("16+")
@@ -205,7 +220,7 @@ class NodeEndpoint(Struct):
 
 @message
 class FetchResponse(Message, versions="0-18", flexible=12):
-    """Records of the partitions, in the order of the request."""
+    """The response to Fetch: the records of the partitions, in the order of the request."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("7+", ignorable=True)
@@ -216,7 +231,7 @@ class FetchResponse(Message, versions="0-18", flexible=12):
 
 @message
 class ReplicaState(Struct):
-    """The fetching replica; clients keep the defaults."""
+    """The replica that fetches. Clients keep the defaults."""
 
     replica_id: int = int32("15+", default=-1)
     replica_epoch: int = int64("15+", default=-1)
@@ -224,7 +239,7 @@ class ReplicaState(Struct):
 
 @message
 class FetchPartition(Struct):
-    """The fetch position in one partition, and a limit in bytes. A larger first batch is returned whole (KIP-74)."""
+    """One partition in Fetch: the fetch offset, and a limit in bytes. A larger first batch is sent whole (KIP-74)."""
 
     partition: int = int32("0+")
     current_leader_epoch: int = int32("9+", default=-1, ignorable=True)
@@ -238,7 +253,7 @@ class FetchPartition(Struct):
 
 @message
 class FetchTopic(Struct):
-    """The partitions of one topic, which has a name up to v12 and an id from v13 (KIP-516)."""
+    """The partitions of one topic in Fetch. A topic has a name up to v12 and an id from v13 (KIP-516)."""
 
     topic: str = string("0-12", ignorable=True)
     topic_id: str = uuid("13+", ignorable=True)
@@ -256,7 +271,7 @@ class ForgottenTopic(Struct):
 
 @message
 class FetchRequest(Request[FetchResponse], api_key=1, versions="0-18", flexible=12):
-    """Sent to leaders. The defaults of session id and epoch fetch without a session (KIP-227)."""
+    """Requests records. Sent to partition leaders. The default session id and epoch mean no fetch session (KIP-227)."""
 
     cluster_id: str | None = string("12+", nullable="12+", default=None, ignorable=True, tag=0, tagged="12+")
     replica_id: int = int32("0-14", default=CONSUMER_REPLICA_ID)

@@ -16,7 +16,7 @@ NO_COMMIT = -1
 
 @message
 class OffsetCommitResponsePartition(Struct):
-    """The result for one partition."""
+    """The result for one partition in an OffsetCommit response."""
 
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
@@ -24,7 +24,7 @@ class OffsetCommitResponsePartition(Struct):
 
 @message
 class OffsetCommitResponseTopic(Struct):
-    """The partitions of one topic."""
+    """The partitions of one topic in an OffsetCommit response."""
 
     name: str = string("0-9", ignorable=True)
     topic_id: str = uuid("10+", ignorable=True)
@@ -33,7 +33,7 @@ class OffsetCommitResponseTopic(Struct):
 
 @message
 class OffsetCommitResponse(Message, versions="0-10", flexible=8, latest_unstable=True):
-    """One result per partition."""
+    """The response to OffsetCommit: one result per partition."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: tuple[OffsetCommitResponseTopic, ...] = array(OffsetCommitResponseTopic, "0+")
@@ -41,7 +41,7 @@ class OffsetCommitResponse(Message, versions="0-10", flexible=8, latest_unstable
 
 @message
 class OffsetCommitRequestPartition(Struct):
-    """The next offset to read of one partition."""
+    """One partition in OffsetCommit, with the next offset to read."""
 
     partition_index: int = int32("0+")
     committed_offset: int = int64("0+")
@@ -52,7 +52,7 @@ class OffsetCommitRequestPartition(Struct):
 
 @message
 class OffsetCommitRequestTopic(Struct):
-    """The partitions of one topic."""
+    """The partitions of one topic in OffsetCommit."""
 
     name: str = string("0-9", ignorable=True)
     topic_id: str = uuid("10+", ignorable=True)
@@ -76,7 +76,7 @@ class OffsetCommitRequest(Request[OffsetCommitResponse], api_key=8, versions="0-
 
 @message
 class OffsetFetchResponsePartition(Struct):
-    """The commit of one partition up to v7; `committed_offset` is NO_COMMIT if it has none."""
+    """The committed offset of one partition up to v7. `committed_offset` is NO_COMMIT if there is none."""
 
     partition_index: int = int32("0-7")
     committed_offset: int = int64("0-7")
@@ -87,7 +87,7 @@ class OffsetFetchResponsePartition(Struct):
 
 @message
 class OffsetFetchResponseTopic(Struct):
-    """The partitions of one topic up to v7."""
+    """The partitions of one topic in an OffsetFetch response up to v7."""
 
     name: str = string("0-7")
     partitions: tuple[OffsetFetchResponsePartition, ...] = array(OffsetFetchResponsePartition, "0-7")
@@ -95,7 +95,7 @@ class OffsetFetchResponseTopic(Struct):
 
 @message
 class OffsetFetchResponsePartitions(Struct):
-    """The commit of one partition from v8; `committed_offset` is NO_COMMIT if it has none."""
+    """The committed offset of one partition from v8 on. `committed_offset` is NO_COMMIT if there is none."""
 
     partition_index: int = int32("8+")
     committed_offset: int = int64("8+")
@@ -106,7 +106,7 @@ class OffsetFetchResponsePartitions(Struct):
 
 @message
 class OffsetFetchResponseTopics(Struct):
-    """The partitions of one topic from v8."""
+    """The partitions of one topic in an OffsetFetch response from v8 on."""
 
     name: str = string("8-9", ignorable=True)
     topic_id: str = uuid("10+", ignorable=True)
@@ -115,7 +115,7 @@ class OffsetFetchResponseTopics(Struct):
 
 @message
 class OffsetFetchResponseGroup(Struct):
-    """The commits of one group (v8, KIP-709)."""
+    """The committed offsets of one group in an OffsetFetch response (v8, KIP-709)."""
 
     group_id: str = string("8+")
     topics: tuple[OffsetFetchResponseTopics, ...] = array(OffsetFetchResponseTopics, "8+")
@@ -124,7 +124,7 @@ class OffsetFetchResponseGroup(Struct):
 
 @message
 class OffsetFetchResponse(Message, versions="0-10", flexible=6, latest_unstable=True):
-    """The commits of one group up to v7, of several from v8; `fetched_offsets` reads both."""
+    """The response to OffsetFetch: one group up to v7, several from v8. `fetched_offsets` reads both formats."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: tuple[OffsetFetchResponseTopic, ...] = array(OffsetFetchResponseTopic, "0-7")
@@ -134,7 +134,7 @@ class OffsetFetchResponse(Message, versions="0-10", flexible=6, latest_unstable=
 
 @message
 class OffsetFetchRequestTopic(Struct):
-    """The partitions of one topic up to v7."""
+    """The partitions of one topic in OffsetFetch up to v7."""
 
     name: str = string("0-7")
     partition_indexes: tuple[int, ...] = array("int32", "0-7")
@@ -142,7 +142,7 @@ class OffsetFetchRequestTopic(Struct):
 
 @message
 class OffsetFetchRequestTopics(Struct):
-    """The partitions of one topic from v8."""
+    """The partitions of one topic in OffsetFetch from v8 on."""
 
     name: str = string("8-9", ignorable=True)
     topic_id: str = uuid("10+", ignorable=True)
@@ -151,7 +151,7 @@ class OffsetFetchRequestTopics(Struct):
 
 @message
 class OffsetFetchRequestGroup(Struct):
-    """One group (v8). `topics` None asks for all its commits."""
+    """One group in OffsetFetch (v8). With `topics` None all its committed offsets are requested."""
 
     group_id: str = string("8+")
     member_id: str | None = string("9+", nullable="9+", default=None, ignorable=True)
@@ -161,7 +161,7 @@ class OffsetFetchRequestGroup(Struct):
 
 @message
 class OffsetFetchRequest(Request[OffsetFetchResponse], api_key=9, versions="0-10", flexible=6, latest_unstable=True):
-    """Asks for the commits of one group up to v7, of several from v8; `offset_fetch_request` builds both.
+    """Requests committed offsets: of one group up to v7, of several from v8. Built by `offset_fetch_request`.
 
     `require_stable` (v7, KIP-447) makes the broker wait for pending transactional commits.
     """
@@ -181,13 +181,13 @@ FIRST_WITH_ALL = 2
 ZOOKEEPER_VERSION = 0
 """OffsetFetch v0 and OffsetCommit v0 read and write, through any broker, the offsets that groups of 0.8 keep in
 ZooKeeper. The broker answers UNKNOWN_TOPIC_OR_PARTITION for a partition without a commit."""
-NO_METADATA = "(OffsetFetch v0 tells no metadata)"
+NO_METADATA = "(OffsetFetch v0 has no metadata)"
 """Replaces the metadata of a commit in ZooKeeper, which stores none: the member that committed is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedPartition:
-    """The commit of one partition, None if there is none, or the error code of OffsetFetch for it."""
+    """The committed offset of one partition (None if there is none), or the error code of OffsetFetch for it."""
 
     error_code: int
     committed: CommittedOffset | None
@@ -195,7 +195,7 @@ class CommittedPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffsets:
-    """The commits of one group. `error_code` concerns the whole group."""
+    """The committed offsets of one group, from an OffsetFetch response. `error_code` is about the whole group."""
 
     error_code: int
     partitions: Mapping[TopicPartition, CommittedPartition] = field(default_factory=dict)

@@ -28,7 +28,7 @@ ALL_ACKS = -1
 
 @message
 class BatchIndexAndErrorMessage(Struct):
-    """A record, by its index in the batch, for which the broker rejected the whole batch (KIP-467)."""
+    """The index of a record because of which the broker rejected its whole batch (KIP-467)."""
 
     batch_index: int = int32("8+")
     batch_index_error_message: str | None = string("8+", nullable="8+", default=None)
@@ -36,7 +36,7 @@ class BatchIndexAndErrorMessage(Struct):
 
 @message
 class LeaderIdAndEpoch(Struct):
-    """The current leader, which brokers send with NOT_LEADER_OR_FOLLOWER only (KIP-951)."""
+    """The current leader of a partition in a Produce response, only with NOT_LEADER_OR_FOLLOWER (KIP-951)."""
 
     leader_id: int = int32("10+", default=-1)
     leader_epoch: int = int32("10+", default=-1)
@@ -44,7 +44,10 @@ class LeaderIdAndEpoch(Struct):
 
 @message
 class PartitionProduceResponse(Struct):
-    """The response for one partition. `log_append_time_ms` is -1 if the topic stores the producer's timestamps."""
+    """One partition in a Produce response.
+
+    `log_append_time_ms` is -1 if the topic stores the producer's timestamps.
+    """
 
     index: int = int32("0+")
     error_code: int = int16("0+")
@@ -58,7 +61,7 @@ class PartitionProduceResponse(Struct):
 
 @message
 class TopicProduceResponse(Struct):
-    """The partitions of one topic, which has a name up to v12 and an id from v13 (KIP-516)."""
+    """The partitions of one topic in a Produce response. A topic has a name up to v12, an id from v13 (KIP-516)."""
 
     name: str = string("0-12", ignorable=True)
     topic_id: str = uuid("13+", ignorable=True)
@@ -67,7 +70,7 @@ class TopicProduceResponse(Struct):
 
 @message
 class NodeEndpoint(Struct):
-    """The address of a leader that a partition's `current_leader` names (KIP-951)."""
+    """The address of a leader in a Produce response, which `current_leader` of a partition refers to (KIP-951)."""
 
     node_id: int = int32("10+")
     host: str = string("10+")
@@ -77,7 +80,10 @@ class NodeEndpoint(Struct):
 
 @message
 class ProduceResponse(Message, versions="0-13", flexible=9):
-    """One answer per partition. From v6 on the client waits `throttle_time_ms`; before, the broker has waited."""
+    """The response to Produce: one result per partition.
+
+    From v6 on the client waits `throttle_time_ms`. Before v6 the broker has already waited.
+    """
 
     responses: tuple[TopicProduceResponse, ...] = array(TopicProduceResponse, "0+")
     throttle_time_ms: int = int32("1+", ignorable=True)
@@ -86,7 +92,7 @@ class ProduceResponse(Message, versions="0-13", flexible=9):
 
 @message
 class PartitionProduceData(Struct):
-    """The records for one partition: from v3 on exactly one record batch, before a message set."""
+    """The records for one partition in Produce: one record batch from v3 on, a message set before v3."""
 
     index: int = int32("0+")
     records: Bytes | None = records("0+", nullable="0+")
@@ -94,7 +100,7 @@ class PartitionProduceData(Struct):
 
 @message
 class TopicProduceData(Struct):
-    """The partitions of one topic, which has a name up to v12 and an id from v13 (KIP-516)."""
+    """The partitions of one topic in Produce. A topic has a name up to v12 and an id from v13 (KIP-516)."""
 
     name: str = string("0-12", ignorable=True)
     topic_id: str = uuid("13+", ignorable=True)
@@ -103,10 +109,11 @@ class TopicProduceData(Struct):
 
 @message
 class ProduceRequest(Request[ProduceResponse], api_key=0, versions="0-13", flexible=9):
-    """Sent to leaders. v0 and v1 carry messages v0, v2 messages v1, and v3 and later record batches v2.
+    """Writes records. Sent to partition leaders.
 
-    zstd needs v7 (KIP-110). `timeout_ms` is how long the leader waits for the in-sync replicas. With NO_ACKS no
-    response comes. Brokers from 4.0 on announce v0 to v2 and refuse them.
+    v0 and v1 contain messages v0, v2 messages v1, and v3 and later record batches v2. zstd needs v7 (KIP-110).
+    `timeout_ms` is how long the leader waits for the in-sync replicas. With NO_ACKS the broker sends no response.
+    Brokers from 4.0 on list v0 to v2 in ApiVersions, but refuse them.
     """
 
     transactional_id: str | None = string("3+", nullable="3+", default=None)
@@ -127,7 +134,10 @@ NO_SEQUENCE = -1
 
 @message
 class InitProducerIdResponse(Message, versions="0-6", flexible=2, latest_unstable=True):
-    """A producer id and its epoch. The fields of v6 describe a prepared transaction (KIP-939)."""
+    """The response to InitProducerId: a producer id and its epoch.
+
+    The fields of v6 describe a prepared transaction (KIP-939).
+    """
 
     throttle_time_ms: int = int32("0+", ignorable=True)
     error_code: int = int16("0+")
@@ -141,9 +151,9 @@ class InitProducerIdResponse(Message, versions="0-6", flexible=2, latest_unstabl
 class InitProducerIdRequest(
     Request[InitProducerIdResponse], api_key=22, versions="0-6", flexible=2, latest_unstable=True
 ):
-    """Without a transactional id any broker answers it, always with a new id at epoch 0.
+    """Requests a producer id. Without a transactional id any broker answers, always with a new id at epoch 0.
 
-    With a transactional id its transaction coordinator answers and bumps the epoch, from v3 on if `producer_id` and
+    With a transactional id its transaction coordinator answers and increases the epoch, from v3 on if `producer_id` and
     `producer_epoch` are the current ones (KIP-360).
     """
 

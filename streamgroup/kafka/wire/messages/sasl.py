@@ -9,7 +9,7 @@ from streamgroup.kafka.wire.schema import Message, Request
 
 @message
 class SaslHandshakeResponse(Message, versions="0-1"):
-    """Whether the broker has the mechanism, and all mechanisms that the listener has."""
+    """The response to SaslHandshake: an error code, and all mechanisms that the listener supports."""
 
     error_code: int = int16("0+")
     mechanisms: tuple[str, ...] = array("string", "0+")
@@ -17,10 +17,10 @@ class SaslHandshakeResponse(Message, versions="0-1"):
 
 @message
 class SaslHandshakeRequest(Request[SaslHandshakeResponse], api_key=17, versions="0-1"):
-    """The mechanism that the client chooses.
+    """Selects the SASL mechanism.
 
-    After v0 both sides send the bytes of the mechanism with a length and without headers. After v1 they send them in
-    SaslAuthenticate.
+    After v0, both sides send the mechanism's messages as a length and the bytes, without headers. After v1 they send
+    them in SaslAuthenticate.
     """
 
     mechanism: str = string("0+")
@@ -28,7 +28,7 @@ class SaslHandshakeRequest(Request[SaslHandshakeResponse], api_key=17, versions=
 
 @message
 class SaslAuthenticateResponse(Message, versions="0-2", flexible=2):
-    """The server's next bytes. `session_lifetime_ms` is 0 if the session does not end."""
+    """The server's next SASL message. `session_lifetime_ms` is 0 if the session does not end."""
 
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
@@ -38,6 +38,6 @@ class SaslAuthenticateResponse(Message, versions="0-2", flexible=2):
 
 @message
 class SaslAuthenticateRequest(Request[SaslAuthenticateResponse], api_key=36, versions="0-2", flexible=2):
-    """The client's next bytes. They may hold a password: no log or error may show them."""
+    """The client's next SASL message. It may contain a password: no log or error may contain it."""
 
     auth_bytes: Bytes = byte_string("0+")

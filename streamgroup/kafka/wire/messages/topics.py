@@ -11,7 +11,7 @@ TOPIC, BROKER = 2, 4
 
 @message
 class DeletableTopicResult(Struct):
-    """The result for one topic."""
+    """The result for one topic in a DeleteTopics response."""
 
     name: str | None = string("0+", nullable="6+")
     topic_id: str = uuid("6+", ignorable=True)
@@ -21,7 +21,7 @@ class DeletableTopicResult(Struct):
 
 @message
 class DeleteTopicsResponse(Message, versions="0-6", flexible=4):
-    """One result per topic."""
+    """The response to DeleteTopics: one result per topic."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     responses: tuple[DeletableTopicResult, ...] = array(DeletableTopicResult, "0+")
@@ -29,7 +29,7 @@ class DeleteTopicsResponse(Message, versions="0-6", flexible=4):
 
 @message
 class DeleteTopicState(Struct):
-    """A topic to delete, by its name or by its id."""
+    """A topic in DeleteTopics, by its name or by its id."""
 
     name: str | None = string("6+", nullable="6+", default=None)
     topic_id: str = uuid("6+")
@@ -37,7 +37,7 @@ class DeleteTopicState(Struct):
 
 @message
 class DeleteTopicsRequest(Request[DeleteTopicsResponse], api_key=20, versions="0-6", flexible=4):
-    """Sent to the controller; brokers since 2.8 forward it."""
+    """Deletes topics. Sent to the controller; brokers since 2.8 forward it."""
 
     topics: tuple[DeleteTopicState, ...] = array(DeleteTopicState, "6+")
     topic_names: tuple[str, ...] = array("string", "0-5", ignorable=True)
@@ -46,7 +46,7 @@ class DeleteTopicsRequest(Request[DeleteTopicsResponse], api_key=20, versions="0
 
 @message
 class CreatePartitionsTopicResult(Struct):
-    """The result for one topic."""
+    """The result for one topic in a CreatePartitions response."""
 
     name: str = string("0+")
     error_code: int = int16("0+")
@@ -55,7 +55,7 @@ class CreatePartitionsTopicResult(Struct):
 
 @message
 class CreatePartitionsResponse(Message, versions="0-3", flexible=2):
-    """One result per topic."""
+    """The response to CreatePartitions: one result per topic."""
 
     throttle_time_ms: int = int32("0+")
     results: tuple[CreatePartitionsTopicResult, ...] = array(CreatePartitionsTopicResult, "0+")
@@ -63,14 +63,17 @@ class CreatePartitionsResponse(Message, versions="0-3", flexible=2):
 
 @message
 class CreatePartitionsAssignment(Struct):
-    """The brokers of one new partition."""
+    """The brokers for the replicas of one new partition in CreatePartitions."""
 
     broker_ids: tuple[int, ...] = array("int32", "0+")
 
 
 @message
 class CreatePartitionsTopic(Struct):
-    """A topic, and how many partitions it shall have. Without assignments the controller chooses the brokers."""
+    """A topic and its new total number of partitions.
+
+    Without assignments the controller chooses the brokers.
+    """
 
     name: str = string("0+")
     count: int = int32("0+")
@@ -79,7 +82,7 @@ class CreatePartitionsTopic(Struct):
 
 @message
 class CreatePartitionsRequest(Request[CreatePartitionsResponse], api_key=37, versions="0-3", flexible=2):
-    """Sent to the controller (KIP-195)."""
+    """Adds partitions to topics (KIP-195). Sent to the controller."""
 
     topics: tuple[CreatePartitionsTopic, ...] = array(CreatePartitionsTopic, "0+")
     timeout_ms: int = int32("0+")
@@ -88,7 +91,7 @@ class CreatePartitionsRequest(Request[CreatePartitionsResponse], api_key=37, ver
 
 @message
 class DescribeConfigsSynonym(Struct):
-    """A value that would apply if the values before it were not set."""
+    """A value that a configuration would have if the values before it in the list were not set."""
 
     name: str = string("1+")
     value: str | None = string("1+", nullable="0+")
@@ -97,7 +100,7 @@ class DescribeConfigsSynonym(Struct):
 
 @message
 class DescribeConfigsResourceResult(Struct):
-    """One configuration. A sensitive one has no value."""
+    """One configuration in a DescribeConfigs response. A sensitive configuration has no value."""
 
     name: str = string("0+")
     value: str | None = string("0+", nullable="0+")
@@ -112,7 +115,7 @@ class DescribeConfigsResourceResult(Struct):
 
 @message
 class DescribeConfigsResult(Struct):
-    """The configurations of one resource."""
+    """The configurations of one topic or broker in a DescribeConfigs response."""
 
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
@@ -123,7 +126,7 @@ class DescribeConfigsResult(Struct):
 
 @message
 class DescribeConfigsResponse(Message, versions="0-4", flexible=4):
-    """One result per resource."""
+    """The response to DescribeConfigs: one result per resource."""
 
     throttle_time_ms: int = int32("0+")
     results: tuple[DescribeConfigsResult, ...] = array(DescribeConfigsResult, "0+")
@@ -131,7 +134,7 @@ class DescribeConfigsResponse(Message, versions="0-4", flexible=4):
 
 @message
 class DescribeConfigsResource(Struct):
-    """A resource. Without keys all of its configurations are described."""
+    """A topic or broker in DescribeConfigs. Without `configuration_keys` all its configurations are returned."""
 
     resource_type: int = int8("0+")
     resource_name: str = string("0+")
@@ -140,7 +143,10 @@ class DescribeConfigsResource(Struct):
 
 @message
 class DescribeConfigsRequest(Request[DescribeConfigsResponse], api_key=32, versions="0-4", flexible=4):
-    """Any broker describes topics, and each broker describes itself (KIP-133, since 0.11)."""
+    """Requests configurations (KIP-133, since 0.11).
+
+    Any broker describes topics. A broker describes only itself.
+    """
 
     resources: tuple[DescribeConfigsResource, ...] = array(DescribeConfigsResource, "0+")
     include_synonyms: bool = boolean("1+")

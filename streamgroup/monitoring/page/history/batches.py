@@ -14,7 +14,7 @@ from streamgroup.monitoring.query_totals import QueryFailure
 
 @dataclass(frozen=True, slots=True)
 class SunkBatch:
-    """A batch that has sunk. `phases` has the milliseconds of each, by Spark's names; `at` is when it began."""
+    """A completed batch. `phases` has the milliseconds of each phase by Spark's names; `at` is when the batch began."""
 
     number: int
     at: float
@@ -23,7 +23,7 @@ class SunkBatch:
 
 
 class RunBatches:
-    """The newest batches of one run. `name` is for people."""
+    """The newest batches since one start of a query. `name` is the name that the page shows."""
 
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
@@ -40,7 +40,10 @@ class RunBatches:
 
 
 class GroupBatches:
-    """The batches of the runs of one group; the run without a batch for the longest time is removed first."""
+    """The newest batches of one group's queries, by run id.
+
+    If there are too many runs, the one without a batch for the longest time is removed first.
+    """
 
     def __init__(self, runs: int, batches: int) -> None:
         self._most_runs = runs
@@ -94,7 +97,7 @@ Status = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GroupReading:
-    """One group: its state, members and committed offsets."""
+    """The state, members and committed offsets of one group, as read in one poll."""
 
     description: GroupDescription
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -115,9 +118,9 @@ class GroupReading:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything that one poll has read. `at` is in seconds since 1970.
+    """Everything that one poll of the page has read. `at` is in seconds since 1970.
 
-    `statuses` are those of coordinator processes on this machine, `failures` the errors that have ended queries of it.
+    `statuses` are those of coordinator processes on this machine, `failures` the errors that have ended their queries.
     `notes` say what could not be read. `unread` are the groups that exist and could not be read.
     """
 

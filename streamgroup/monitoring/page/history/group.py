@@ -15,9 +15,9 @@ from streamgroup.monitoring.page.history.ownership import Mark, MemberEvents, Ow
 
 
 class GroupHistory:
-    """Series, timeline and marks of one group.
+    """The history of one group: offset series, assignment timeline and event marks.
 
-    `now` is its newest reading. `is_read` is false while later readings of the cluster lack the group.
+    `now` is the newest poll that contains the group. `is_read` is False while later polls do not contain it.
     """
 
     def __init__(self, limits: Limits, partitions: int) -> None:
@@ -95,7 +95,7 @@ class GroupHistory:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of the history: samples of a series, offsets of all series, and the marks of each group."""
+    """The size limits of the history: samples per series, offsets of all series, and marks per group."""
 
     samples: int = 720
     """Samples of a series: an hour, at one every 5 s."""

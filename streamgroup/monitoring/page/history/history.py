@@ -15,7 +15,7 @@ _FIGURES = re.compile(r"\b(?:\d+ attempts?|\d+(?:\.\d+)? (?:s|ms))\b")
 
 @dataclass(frozen=True, slots=True)
 class ErrorNote:
-    """An error of a reading or of a query that has ended. It occurred `count` times, the last time at `at`."""
+    """An error of a poll, or an error that has ended a query. It occurred `count` times, the last time at `at`."""
 
     at: float
     text: str
@@ -23,7 +23,7 @@ class ErrorNote:
 
 
 class History:
-    """Everything that the page shows. One thread at a time uses it."""
+    """Everything that the live page shows. Only one thread at a time may use it."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()

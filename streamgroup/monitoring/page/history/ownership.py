@@ -35,7 +35,7 @@ class Span:
 
 
 class Ownership:
-    """The last `capacity` assignments of one group. An assignment equal to the last one is not stored."""
+    """The last `capacity` different assignments of one group, as a timeline of owners."""
 
     def __init__(self, capacity: int) -> None:
         self._assignments: deque[Assignment] = deque(maxlen=capacity)

@@ -79,7 +79,7 @@ def test_a_message_that_is_no_request_is_refused_and_the_channel_goes_on(
 
 def test_requests_that_the_channel_does_not_know_are_named(serve: Serve) -> None:
     coordinator = serve()
-    with pytest.raises(StreamGroupError, match="not a request of this channel: 'explode'"):
+    with pytest.raises(StreamGroupError, match="unknown request on the control channel: 'explode'"):
         channel.ask(JVM, "r1", "explode")
     with pytest.raises(StreamGroupError, match="drain"):
         channel.ask(JVM, "r1", "drain", timeout="soon")
@@ -118,7 +118,7 @@ def test_an_answer_is_waited_for_as_long_as_said(serve: Serve, monkeypatch: pyte
     monkeypatch.setattr(channel, "MESSAGE_TIMEOUT_S", SOON)
     serve().may_answer.clear()
     began = time.monotonic()
-    with pytest.raises(TransportError, match=r"run r1 .* has not answered to status"):
+    with pytest.raises(TransportError, match=r"run r1 .* has not responded to request status"):
         channel.ask(JVM, "r1", "status", answer_timeout=0.05)
     assert time.monotonic() - began < channel.MESSAGE_TIMEOUT_S
 
@@ -131,7 +131,7 @@ def test_a_coordinator_that_is_stopped_is_waited_for_no_longer_by_many(
     monkeypatch.setattr(ControlServer, "_serve", lambda server: None)
     serve()
     began = time.monotonic()
-    for words in ("has not answered", "has not answered", "is its process stopped", "is its process stopped"):
+    for words in ("has not responded", "has not responded", "its process may be stopped", "its process may be stopped"):
         with pytest.raises(TransportError, match=rf"run r1 .* {words}"):
             channel.ask(JVM, "r1", "status", answer_timeout=0.05)
     assert time.monotonic() - began < channel.MESSAGE_TIMEOUT_S
@@ -149,18 +149,20 @@ def test_an_answer_that_is_not_an_object_is_an_error_that_names_the_run(
 
     monkeypatch.setattr(ControlServer, "_answer", lambda server, connection: connection.send_bytes(b"sent"))
     monkeypatch.setattr(local.MessageSocket, "recv_bytes", recv_bytes)
-    with pytest.raises(TransportError, match=r"invalid answer of the coordinator of run r1 .* to status: "):
+    with pytest.raises(
+        TransportError, match=r"cannot read the response of the coordinator of run r1 .* to request status: "
+    ):
         channel.ask(JVM, "r1", "status")
 
 
 def test_a_run_that_is_not_there_and_one_that_died_are_transport_errors(home: Path) -> None:
-    with pytest.raises(TransportError, match="cannot be reached"):
+    with pytest.raises(TransportError, match="cannot reach the coordinator of run nobody "):
         channel.ask(JVM, "nobody", "status")
     dead = home / str(JVM)
     dead.mkdir(parents=True)
     (dead / "r9.token").write_text("t")
     (dead / "r9.sock").touch()
-    with pytest.raises(TransportError, match=r"run r9 .* cannot be reached"):
+    with pytest.raises(TransportError, match=r"cannot reach the coordinator of run r9 "):
         channel.ask(JVM, "r9", "status")
 
 
@@ -285,7 +287,7 @@ def test_a_long_path_on_a_system_without_proc_is_refused_with_the_remedy(
 ) -> None:
     monkeypatch.setattr(local, "_DESCRIPTORS", deep_home / "no proc")
     serve()
-    assert "at most 103 are possible without /proc. Set TMPDIR to a shorter directory" in caplog.text
+    assert "at most 103 are allowed without /proc. Set TMPDIR to a shorter directory" in caplog.text
     assert channel.runs(JVM) == []
 
 
@@ -341,7 +343,7 @@ def test_a_channel_that_cannot_be_made_anew_is_said_once(
     monkeypatch.setattr(channel, "make_private", refuse)
     shutil.rmtree(home)
     until(lambda: len(tried) > 2, "it is tried again")
-    assert caplog.text.count("cannot keep the files of the control channel") == 1
+    assert caplog.text.count("cannot preserve the files of the control channel") == 1
 
 
 def test_a_channel_that_is_closed_makes_nothing_anew(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +377,7 @@ def test_every_request_arrives_with_its_arguments(serve: Serve) -> None:
 )
 def test_a_sunk_without_a_document_is_no_request(serve: Serve, arguments: dict[str, Any]) -> None:
     coordinator = serve()
-    with pytest.raises(StreamGroupError, match="not a request of this channel: 'sunk'"):
+    with pytest.raises(StreamGroupError, match="unknown request on the control channel: 'sunk'"):
         channel.ask(JVM, "r1", "sunk", **arguments)
     assert coordinator.told == []
 
@@ -469,16 +471,16 @@ def test_a_coordinator_that_refuses_or_has_ended_counts_as_not_drained_with_the_
     first, gone, last = drain_together(JVM, ["r1", "gone", "r2"], 5.0)
     assert first == {"drained": False, "why": "the group moves just now"}
     assert gone["drained"] is False
-    assert f"the coordinator of run gone (driver pid {JVM}) cannot be reached" in gone["why"]
+    assert f"cannot reach the coordinator of run gone (driver pid {JVM}): " in gone["why"]
     assert (last["drained"], well.drains) == (True, [5.0])
 
 
 def test_a_batch_that_has_not_sunk_in_time_is_told_and_the_query_ends_all_the_same(serve: Serve) -> None:
     late, well = serve("r1", "l1"), serve("r2", "l2")
-    late.drained, late.why = False, "the time was over"
+    late.drained, late.why = False, "the timeout expired"
     answers = drain_together(JVM, ["r1", "r2", "gone"], 5.0, ends=True)
     assert [answer["drained"] for answer in answers] == [False, True, False]
-    assert answers[0]["why"] == "the time was over"
+    assert answers[0]["why"] == "the timeout expired"
     assert (late.ended, well.ended) == (1, 1)
     assert (late.ends, well.ends) == (True, True), "the coordinator knows that no batch follows"
 
@@ -513,7 +515,7 @@ def test_a_coordinator_that_hangs_is_left_after_the_timeout(serve: Serve, monkey
     finally:
         is_over.set()
     assert answer["drained"] is False
-    assert "has not answered" in answer["why"]
+    assert "has not responded" in answer["why"]
 
 
 # -- the failures of drivers ------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_members_with_names_of_their_own_and_other_groups_are_let_in(home: Path)
     claims = [Claim(home, *who, "r") for who in (("g", ""), ("g", "a"), ("g", "b"), ("h", ""), ("g,a", ""))]
     for claim in claims:
         claim.take(timeout=0.0)
-    with pytest.raises(ConfigError, match="its member 'a' already"):
+    with pytest.raises(ConfigError, match="already the member 'a' of this group"):
         Claim(home, "g", "a", "r").take(timeout=0.0)
     for claim in claims:
         claim.release()
@@ -101,7 +101,7 @@ def test_a_claim_whose_file_is_damaged_is_held_all_the_same(home: Path, text: st
     first.take()
     (claimed,) = files(home)
     (home / claimed).write_text(text)
-    with pytest.raises(ConfigError, match="its run is not known"):
+    with pytest.raises(ConfigError, match="unknown run"):
         Claim(home, "g", "", "r2").take(timeout=0.0)
     first.release()
 

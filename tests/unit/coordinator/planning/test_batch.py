@@ -120,7 +120,7 @@ def test_an_offset_of_sparks_own_connector_is_a_legal_start(
 
 
 def test_a_document_that_is_marked_as_founded_has_neither_ranges_nor_positions() -> None:
-    with pytest.raises(ValueError, match="document 7 is marked as founded"):
+    with pytest.raises(ValueError, match="document 7 is marked as 'founded'"):
         to_value(replace(GOLDEN_DOCUMENT, is_founded=True))
     for wrong in ({"founded": False}, {"founded": 1}, {"positions": {"t": {"0": [1, -1]}}}, {"ranges": {"t": {}}}):
         with pytest.raises(ConfigError, match="format 2 must have 'founded': true, and neither ranges nor positions"):
@@ -139,9 +139,9 @@ def _with(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "place"),
     [
-        ({}, "not a JSON object with content"),
-        ([1], "not a JSON object with content"),
-        (None, "not a JSON object with content"),
+        ({}, "not a non-empty JSON object"),
+        ([1], "not a non-empty JSON object"),
+        (None, "not a non-empty JSON object"),
         ({"orders": 3}, "'orders'"),
         ({"orders": {"0": -2}}, "orders-0"),
         ({"orders": {"0": True}}, "orders-0"),

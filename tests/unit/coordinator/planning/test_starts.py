@@ -52,11 +52,12 @@ def test_one_timestamp_goes_before_timestamps_by_partition_before_offsets() -> N
 def test_a_partition_that_is_not_listed_is_an_error_that_names_it_and_the_option_that_was_given(
     bound: RangeBound, option: str, numbers: str
 ) -> None:
-    said = f"^{option} lists offsets by partition, and lacks t-1, t-2: .*are read{numbers}$"
+    said = rf"^invalid {option}: it lists offsets by partition, but lacks t-1, t-2\. .*are read{numbers}$"
     with pytest.raises(ConfigError, match=said):
         lookups(ConfiguredOffsets(LATEST, offsets={A: 1}), [A, C, B], bound=bound)
     option += "ByTimestamp"
-    with pytest.raises(ConfigError, match=f"^{option} lists timestamps by partition, and lacks t-1, t-2: .*are read$"):
+    said = rf"^invalid {option}: it lists timestamps by partition, but lacks t-1, t-2\. .*are read$"
+    with pytest.raises(ConfigError, match=said):
         resolve(ConfiguredOffsets(LATEST, timestamps={A: 1}), [A, C, B], {}, bound=bound)
 
 

@@ -70,7 +70,7 @@ def test_an_assigned_partition_that_does_not_exist_is_left_out_as_in_spark() -> 
 
 def test_of_kafka_07_what_is_named_may_be_on_a_broker_that_is_away() -> None:
     old = replace(THERE, dialect=Dialect.KAFKA07)
-    with pytest.raises(ConfigError, match=r"not exist: a 1-2: their brokers are not registered.*start it"):
+    with pytest.raises(ConfigError, match=r"not exist: a 1-2: their brokers are not registered.*Start the broker"):
         subscribed_partitions(Subscription(assign=(A0, TopicPartition("a", 10_002))), old)
 
 
@@ -104,12 +104,12 @@ def test_the_inner_index_is_for_messages_that_share_an_offset() -> None:
     asked = FetchOptions(include_inner_index=True)
     require_columns(asked, ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07))
     require_columns(FetchOptions(), ClusterSnapshot({}, {}))
-    with pytest.raises(ConfigError, match=r"includeInnerIndex is for Kafka 0\.7"):
+    with pytest.raises(ConfigError, match=r"cannot use includeInnerIndex: it is for Kafka 0\.7"):
         require_columns(asked, ClusterSnapshot({}, {}))
 
 
 def test_damaged_batches_are_set_aside_where_record_batches_show_their_end() -> None:
     asked = FetchOptions(include_damaged_batches=True)
     require_columns(asked, ClusterSnapshot({}, {}))
-    with pytest.raises(ConfigError, match=r"includeDamagedBatches is for Kafka 0\.8 and later"):
+    with pytest.raises(ConfigError, match=r"cannot use includeDamagedBatches: it is for Kafka 0\.8 and later"):
         require_columns(asked, ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07))

@@ -386,7 +386,7 @@ def test_a_duplicate_is_reported_once_and_in_the_end_the_query_fails() -> None:
         waiting.assigned()
         waiting.answered(group(MINE, OLD))
     assert not waiting.watch.is_clear
-    assert waiting.warnings("reads with this query's checkpoint, too") == 1
+    assert waiting.warnings("uses this query's checkpoint, too") == 1
 
 
 @pytest.mark.parametrize("between", [group(MINE, OLD), group(state="PreparingRebalance")], ids=["there", "rebalancing"])

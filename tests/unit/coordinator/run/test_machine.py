@@ -172,7 +172,7 @@ def test_a_drain_waits_for_the_batch_in_flight_and_ends_the_query() -> None:
     assert shell.result(interface.EndAtNextCall()) is None
     shell.call(interface.LatestOffset(document, LimitOptions()))
     (raised,) = shell.of(interface.Raise)
-    assert "drained: nothing will be repeated" in str(raised.error)
+    assert "the query was drained, and no batch will be repeated" in str(raised.error)
 
 
 def test_a_drain_whose_time_is_over_tells_of_the_batch_that_may_be_repeated() -> None:
@@ -180,10 +180,10 @@ def test_a_drain_whose_time_is_over_tells_of_the_batch_that_may_be_repeated() ->
     shell.batch()
     drain = shell.call(interface.DrainRun(2.0))
     shell.step(ev.Tick(), 2.0)
-    why = "the time was over before the batch in flight had sunk"
+    why = "the timeout expired before the batch in flight was complete"
     assert shell.replies == {drain: {"drained": False, "in_flight": True, "why": why}}
     (repeated,) = (line for line in shell.lines if "event=repeat" in line)
-    assert "the drain's time was over" in repeated
+    assert "the drain's timeout expired" in repeated
 
 
 def test_a_drain_of_a_query_that_fails_meanwhile_names_the_error() -> None:
@@ -237,7 +237,7 @@ def test_spark_is_silent_once_its_last_call_is_abandoned() -> None:
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [BrokerError(29, "t"), ConfigError("no record is as late")])
+@pytest.mark.parametrize("error", [BrokerError(29, "t"), ConfigError("no record is that late")])
 def test_an_error_of_a_background_task_ends_the_query(error: StreamGroupError) -> None:
     shell = Shell.founding()
     shell.fail(shell.task_that_asks(interface.ListOffsets), error)
@@ -304,7 +304,7 @@ def test_a_defect_in_a_step_ends_the_query_and_not_the_thread(monkeypatch: pytes
     shell.call(PLAN)
     shell.serve()
     (raised,) = shell.of(interface.Raise)
-    assert "the run has failed: ZeroDivisionError('a defect')" in str(raised.error)
+    assert "the query has failed: ZeroDivisionError('a defect')" in str(raised.error)
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -400,7 +400,7 @@ def test_reports_wait_for_nothing() -> None:
 
 
 def silence(shell: Shell) -> list[str]:
-    return [note.text for note in shell.of(ev.Note) if "Spark has been silent" in note.text]
+    return [note.text for note in shell.of(ev.Note) if "Spark has made no call" in note.text]
 
 
 def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -> None:
@@ -412,8 +412,8 @@ def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -
     assert shell.run.shutdown.state is RunState.PAUSED
     assert shell.coordinator.members == {}
     assert silence(shell) == [
-        "group g: Spark has been silent for 61 s, longer than group.maxSilence: left the group, so other members read "
-        "its partitions. It joins again with Spark's next call"
+        "group g: Spark has made no call for 61 s, longer than group.maxSilence: left the group, so other members read "
+        "its partitions. It joins again at Spark's next call"
     ]
     assert sum("left while Spark was silent" in line for line in shell.lines) == 1
     joined = shell.asked(JoinGroupRequest)
@@ -429,9 +429,9 @@ def test_a_silent_static_member_reports_that_it_keeps_its_partitions_until_its_s
     shell.step(RUNS, 61.0)
     assert shell.asked(LeaveGroupRequest) == 0
     assert silence(shell) == [
-        "group g: Spark has been silent for 61 s, longer than group.maxSilence: the member stops its heartbeats. As a "
+        "group g: Spark has made no call for 61 s, longer than group.maxSilence: the member stops its heartbeats. As a "
         "static member it stays in the group, and other members read its partitions only when its session expires "
-        "(45 s, session.timeout.ms). It joins again with Spark's next call"
+        "(45 s, session.timeout.ms). It joins again at Spark's next call"
     ]
     assert any("stopped its heartbeats while Spark was silent" in line for line in shell.lines)
     assert not any("left" in line for line in shell.lines)
@@ -466,7 +466,7 @@ def test_a_call_of_once_that_waits_joins_again_each_time_the_jvm_goes_on() -> No
         assert shell.run.shutdown.state is RunState.PAUSED, "the JVM is stopped still"
         shell.step(RUNS, 0.2)
         assert shell.run.shutdown.state is RunState.RUNNING
-        assert sum("Spark is back" in note.text for note in shell.of(ev.Note)) == 1
+        assert sum("Spark calls the source again" in note.text for note in shell.of(ev.Note)) == 1
         shell.step(RUNS, 0.2)
         assert shell.asked(JoinGroupRequest) == 1 + pause
     del shell.waiting[:-1]  # of members that have left

@@ -105,7 +105,10 @@ KNOWN = [
     ({}, {}, {"spec": ConfiguredOffsets(EARLIEST, offsets={HERE: 0, AWAY: 5, OTHERS: 0})}),
     ({}, {}, {"spec": ConfiguredOffsets(EARLIEST, timestamps={HERE: 0, AWAY: 5, OTHERS: 0})}),
 ]
-TOLD = r"group 'g': this run has not read events 1-2: .*Start the broker and run the query again.*failOnDataLoss=false"
+TOLD = (
+    r"group 'g': this query has not read events 1-2: .*Start the broker and run the query again.*"
+    r"failOnDataLoss=false"
+)
 
 
 @pytest.mark.parametrize(("offsets", "positions", "others"), KNOWN)
@@ -126,7 +129,7 @@ def test_what_is_known_is_not_left_out_by_a_run_that_ends_without_an_error_or_a_
     lenient.check_end(checkpoint({HERE: 9}), {HERE: 9})
     (said,) = lenient.warnings
     assert "has not read events 1-2" in said
-    assert "left out, since failOnDataLoss=false" in said
+    assert "skips the records, since failOnDataLoss=false" in said
 
 
 def test_once_reads_the_metadata_again_before_it_takes_a_broker_for_offline() -> None:

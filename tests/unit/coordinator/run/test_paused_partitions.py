@@ -92,9 +92,9 @@ def test_a_trigger_that_ends_leaves_out_a_paused_partition_and_says_so(*, once: 
     if not once:
         shell.result(interface.Partitions(first, second))
         assert plan(shell, second) is second, "it ends"
-    assert [note.text for note in shell.of(ev.Note) if "leaves out" in note.text] == [
-        f"group g: Trigger.{'Once' if once else 'AvailableNow'} leaves out paused partitions: t-0 from 0 to 10. The "
-        "next run reads them"
+    assert [note.text for note in shell.of(ev.Note) if "skips paused" in note.text] == [
+        f"group g: Trigger.{'Once' if once else 'AvailableNow'} skips paused partitions: t-0 from 0 to 10. The query "
+        "reads them after its next start"
     ]
 
 
@@ -113,7 +113,7 @@ def test_a_partition_that_is_not_held_is_refused_and_the_query_goes_on() -> None
     shell.call(interface.SetPaused(frozenset({P2}), is_paused=True))
     ((failed),) = shell.of(interface.Raise)
     assert isinstance(failed.error, PauseRefused)
-    assert "cannot pause t-2: the query does not hold it now. It holds t-0, t-1" in str(failed.error)
+    assert "cannot pause t-2: not assigned to this query now. Assigned are t-0, t-1" in str(failed.error)
     assert shell.run.failure is None
     assert plan(shell, first) is first
 

@@ -274,8 +274,8 @@ def sound(made: Planning, watcher: FakeWatcher, logs: dict[TopicPartition, LogRa
 def test_positions_are_bytes_and_count_no_records() -> None:
     made = planner(FakeLedger({P0: 4}), old(FakeWatcher()))
     assert made.look({P0: LogRange(500, 900)}).moved == {P0: 500}
-    assert "up to 496 bytes are gone at position 4" in made.told[0][1]
-    with pytest.raises(DataLossError, match="up to 496 bytes are gone at position 4"):
+    assert "up to 496 bytes are lost from position 4 on" in made.told[0][1]
+    with pytest.raises(DataLossError, match="up to 496 bytes are lost from position 4 on"):
         planner(FakeLedger({P0: 4}), old(FakeWatcher()), strict=True).look({P0: LogRange(500, 900)})
 
 

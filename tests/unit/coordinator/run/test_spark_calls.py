@@ -466,7 +466,7 @@ def test_partitions_without_an_answer_for_too_long_are_named_with_the_option() -
     with pytest.raises(
         TransportError,
         match=r"^group orders: cannot plan t-0, t-1 under Trigger\.Once: for 30 s no broker has .*"
-        r"Check the leaders .*raise kafka\.default\.api\.timeout\.ms$",
+        r"Check their leaders .*raise kafka\.default\.api\.timeout\.ms$",
     ):
         run.gate.check_unanswered([P1, P0], "Trigger.Once", NOW + 30.0)
 

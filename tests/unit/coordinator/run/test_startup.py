@@ -351,7 +351,7 @@ def test_a_loss_that_an_earlier_generation_found_is_not_reported() -> None:
 
 @pytest.mark.parametrize(
     ("origin", "start", "told"),
-    [(Origin.EARLIEST, 5, "its log starts at 5"), (Origin.RECREATED, 0, "deleted and created again")],
+    [(Origin.EARLIEST, 5, "its log starts at offset 5"), (Origin.RECREATED, 0, "deleted and created again")],
 )
 def test_records_that_may_have_been_missed_are_reported_or_end_the_query(origin: Origin, start: int, told: str) -> None:
     logs = logs_of([10])
@@ -408,7 +408,7 @@ def test_brokers_that_do_not_answer_are_asked_again_as_often_as_said(
     notes = [action for action in finder.actions if isinstance(action, ev.Note)]
     assert len(notes) == retries
     assert [n.text for n in notes] == [
-        f"group g: cannot look up the starting offsets of t-0, t-1: down. Retry {n} of {retries} follows in 0.25 s"
+        f"group g: cannot look up the starting offsets of t-0, t-1: down. Starting retry {n} of {retries} in 0.25 s"
         for n in range(1, retries + 1)
     ]
 

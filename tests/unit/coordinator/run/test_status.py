@@ -327,7 +327,7 @@ def test_a_batch_that_is_waited_for_no_longer_is_one_repeat_however_it_goes_on()
     assert told.counts == {"rebalance": 1, "repeat": 1}
 
 
-@pytest.mark.parametrize("how", ["stopped", "the drain's time was over", "left while Spark was silent"])
+@pytest.mark.parametrize("how", ["stopped", "the drain's timeout expired", "left while Spark was silent"])
 def test_what_is_left_behind_may_be_repeated(how: str) -> None:
     told = Told()
     told.troubles.left(None, 0, how)

@@ -112,8 +112,8 @@ def test_requests_wait_for_the_handshake_and_go_out_in_order(poller: ScriptedPol
 @pytest.mark.parametrize(
     ("api", "release", "words"),
     [
-        (FindCoordinatorRequest, "0.8.1", "no group coordinator: the broker is Kafka 0.8.1"),
-        (JoinGroupRequest, "0.8.2", "cannot be joined: the broker is Kafka 0.8.2"),
+        (FindCoordinatorRequest, "0.8.1", "cannot find the group coordinator of group g: the broker is Kafka 0.8.1"),
+        (JoinGroupRequest, "0.8.2", "cannot join group g: the broker is Kafka 0.8.2"),
     ],
 )
 def test_a_group_that_the_brokers_are_too_old_for_is_shown_the_ways_out(
@@ -225,7 +225,7 @@ def test_another_coordinator_ends_the_connections_to_the_old_one_and_the_same_on
     run.carried_out()
     assert poller.dropped == []
     run.want(ev.CoordinatorFound(Broker(8, "other", 9092)), send(4))
-    run.hears(*(ev.RequestFailed(n, f"{lanes[n - 1]}: given up") for n in (1, 2)))
+    run.hears(*(ev.RequestFailed(n, f"{lanes[n - 1]}: connection closed before the response") for n in (1, 2)))
     assert poller.dropped == [(lanes[0], True), (lanes[1], True)]
     assert poller.handle("coordinator", 1).host == "other"
 
@@ -281,11 +281,12 @@ def test_a_reset_fails_what_is_out_and_takes_no_answer_any_more(poller: Scripted
     poller.deliver(ConnectionReady(handle, VERSIONS))
     poller.request(0)
     run.want(ev.ResetConnection(Lane.JOIN), ev.ResetConnection(Lane.ANY))
-    run.hears(ev.RequestFailed(1, f"{handle}: given up"))
+    run.hears(ev.RequestFailed(1, f"{handle}: connection closed before the response"))
     poller.deliver(ResponseReceived(handle, 0, "late"))
     run.carried_out()
     assert poller.dropped == [(handle, True)]
-    assert [event for event in run.heard if event != ev.Tick()] == [ev.RequestFailed(1, f"{handle}: given up")]
+    closed = ev.RequestFailed(1, f"{handle}: connection closed before the response")
+    assert [event for event in run.heard if event != ev.Tick()] == [closed]
 
 
 # -- time -------------------------------------------------------------------------------------------------------------
@@ -300,7 +301,7 @@ def test_an_overdue_request_resets_its_connection_and_fails_all_that_was_on_it(
     poller.deliver(ConnectionReady(coordinator, VERSIONS), connected(poller, "any"))
     poller.request(1)
     run.want(send(2, timeout_ms=20))
-    reason = f"{coordinator}: no answer to Heartbeat in time"
+    reason = f"{coordinator}: no response to Heartbeat within the timeout"
     run.hears(ev.RequestFailed(1, reason), ev.RequestFailed(2, reason))
     assert poller.dropped == [(coordinator, True)], "the other lane is not concerned"
 
@@ -313,7 +314,7 @@ def test_on_real_sockets_an_overdue_request_ends_in_a_reset(group: Start) -> Non
         run.until(lambda: bool(run.heard))
         broker.wait_for(lambda b: b.resets == 1)
     assert broker.asked("FindCoordinator") == [ASK]
-    assert "no answer to FindCoordinator in time" in run.heard[0].reason  # type: ignore[union-attr]
+    assert "no response to FindCoordinator within the timeout" in run.heard[0].reason  # type: ignore[union-attr]
 
 
 def test_lanes_overdue_together_where_the_first_failure_gives_the_second_up(
@@ -328,7 +329,8 @@ def test_lanes_overdue_together_where_the_first_failure_gives_the_second_up(
     run.want(send(1, timeout_ms=5), send(2, Lane.JOIN, timeout_ms=5))
     coordinator, join = poller.handle("coordinator"), poller.handle("join")
     run.hears(
-        ev.RequestFailed(1, f"{coordinator}: no answer to Heartbeat in time"), ev.RequestFailed(2, f"{join}: given up")
+        ev.RequestFailed(1, f"{coordinator}: no response to Heartbeat within the timeout"),
+        ev.RequestFailed(2, f"{join}: connection closed before the response"),
     )
     poller.deliver(connected(poller, "join", 1))
     assert poller.request(0).request.generation_id == 3

@@ -467,7 +467,8 @@ def test_a_member_calls_the_nodes_as_its_cluster_does() -> None:
 
 
 def test_brokers_of_0_7_keep_no_offsets() -> None:
-    with pytest.raises(ConfigError, match=r"kafka\.offsets\.storage=kafka: brokers of Kafka 0\.7 keep no offsets"):
+    said = r"cannot use kafka\.offsets\.storage=kafka: brokers of Kafka 0\.7 do not store offsets"
+    with pytest.raises(ConfigError, match=said):
         watched_backend(ZOOKEEPER | GROUP | IN_KAFKA)[0].opened(Dialect.KAFKA07)
 
 

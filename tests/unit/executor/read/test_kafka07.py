@@ -135,7 +135,7 @@ def test_connections_are_kept_for_the_next_task_of_the_same_dialect(start: Start
 
 def test_a_message_that_is_larger_than_can_be_is_an_error_with_its_position(start: Start) -> None:
     broker, where = produced(start, b"a", b"x" * 200_000)
-    with pytest.raises(TooLarge, match=r"position 11: a message of 200006 bytes is announced") as raised:
+    with pytest.raises(TooLarge, match=r"position 11: the bytes there declare a message of 200006 bytes") as raised:
         batches(whole(broker, where), options=client(max_frame_bytes=150_000))
     assert raised.value.base_offset == 11
 
@@ -152,7 +152,7 @@ def test_a_start_inside_of_a_message_is_an_error_that_names_it(shift: int, start
 def test_an_end_inside_of_a_message_is_an_error_that_names_it(start: Start) -> None:
     broker, where = produced(start, *values(3))
     ends = broker.ends[where]
-    with pytest.raises(DecodeError, match=rf"events 0-0: position {ends[1]}: .* ends inside of it, at {ends[2] - 3}"):
+    with pytest.raises(DecodeError, match=rf"events 0-0: position {ends[1]}: .* ends within it, at {ends[2] - 3}"):
         batches(planned(broker, where, 0, ends[2] - 3))
 
 
@@ -165,8 +165,8 @@ def test_an_end_inside_of_a_message_is_an_error_that_names_it(start: Start) -> N
         ),
         (
             {},
-            'up to it with endingOffsets {{"events": {{"0-0": {base}}}}}, '
-            'after it with startingOffsets {{"events": {{"0-0": {next}}}}}',
+            'the records before it with endingOffsets {{"events": {{"0-0": {base}}}}}, '
+            'the records after it with startingOffsets {{"events": {{"0-0": {next}}}}}',
         ),
     ],
 )

@@ -70,7 +70,7 @@ def test_a_range_fails_exactly_when_the_poll_timeout_has_passed(waited: float, f
     with pytest.raises(TransportError) as raised:
         tested.check_timeouts([each])
     assert str(raised.value) == (
-        "orders-0 at offset 5 of [5, 10): nothing came for 3 s (kafkaConsumer.pollTimeoutMs); no answer; "
+        "orders-0 at offset 5 of [5, 10): no records for 3 s (kafkaConsumer.pollTimeoutMs); no answer; "
         "last: an empty answer; leader: kafka-1:9092 (id 1). Look at the leader"
     )
 
@@ -190,7 +190,7 @@ def test_a_look_up_that_fails_until_the_deadline_names_both_failures() -> None:
     lookup.leader = TransportError("no broker answers")
     each = cursor()
     each.mark_failed(TransportError("connection reset"), 99.0)
-    with pytest.raises(TransportError, match=r"orders-0 .*nothing came for 3 s.*last: connection reset; no broker"):
+    with pytest.raises(TransportError, match=r"orders-0 .*no records for 3 s.*last: connection reset; no broker"):
         recovery(lookup, Clock(100.0)).mend([each])
 
 

@@ -431,7 +431,7 @@ def test_a_code_that_passes_costs_no_record_no_order_and_no_duplicate(
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ProduceAuthorizationError, "--operation IdempotentWrite --cluster"),
         (ErrorCode.INVALID_TIMESTAMP, ProduceError, "message.timestamp.before.max.ms"),
         (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ProduceError, "Raise the topic's message.format.version"),
-        (ErrorCode.POLICY_VIOLATION, ProduceError, "Ask the operator of the cluster"),
+        (ErrorCode.POLICY_VIOLATION, ProduceError, "Look up the policies of the cluster"),
         (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ProduceError, "Choose another compression.type"),
         (ErrorCode.INVALID_RECORD, ProduceError, "Give records of a compacted topic keys"),
     ],

@@ -228,7 +228,7 @@ def test_a_request_that_nobody_answers_fails_in_time() -> None:
     assert store.wake_at == now + 5
     assert store.hear(ev.Tick(), now + 4.9).answers == ()
     (failed,) = store.hear(ev.Tick(), now + 5).answers
-    assert failed == NoAnswer(OWN_TOKENS, "no answer of ZooKeeper in time")
+    assert failed == NoAnswer(OWN_TOKENS, "no response from ZooKeeper within the timeout")
     assert store.wake_at is None
     late = zk.SubtreesRead(outcome.actions[0].token, {})
     assert store.takes(late)

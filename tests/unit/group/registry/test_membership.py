@@ -403,4 +403,4 @@ def test_the_error_of_a_final_refusal_names_the_group_the_node_the_cause_and_the
     assert text.startswith(
         f"group g: cannot register: ZooKeeper refused the operation on /consumers/g/ids/me: {refusal.value}. "
     )
-    assert "lacks the right CREATE (c) on /consumers/g/ids. Set zookeeper.username" in text
+    assert "lacks the permission CREATE (c) on /consumers/g/ids. Set zookeeper.username" in text

@@ -524,10 +524,10 @@ def test_a_consumer_has_not_claimed_what_falls_to_it_and_has_no_owner(
     [
         ({}, None),
         ({A: owner("dead", 9)}, None),  # not registered: `lingering` names it
-        ({A: OTHERS}, "still owned by other: 2 partitions of this member: claimed as soon as they are released"),
+        ({A: OTHERS}, "still owned by other: 2 partitions of this member: claimed once they are released"),
         (
             {A: owner("third", 9), B: OTHERS},
-            "still owned by other and 1 other: 2 partitions of this member: claimed as soon as they are released",
+            "still owned by other and 1 other: 2 partitions of this member: claimed once they are released",
         ),
     ],
 )

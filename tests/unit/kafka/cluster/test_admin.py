@@ -135,7 +135,7 @@ def test_a_coordinator_that_never_has_loaded_is_an_error_at_the_deadline(make: M
     clock = Clock()
     brokers = make(clock=clock)
     brokers.answer(1, offsets.OffsetFetchRequest, clock.before(5, fetched(group_error=14)))
-    with pytest.raises(TransportError, match=r"OffsetFetch of group 'g' .*COORDINATOR_LOAD_IN_PROGRESS"):
+    with pytest.raises(TransportError, match=r"OffsetFetch response for group 'g' .*COORDINATOR_LOAD_IN_PROGRESS"):
         committed(brokers.cluster, "g", clock.now + 30)
 
 

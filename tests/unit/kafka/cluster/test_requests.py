@@ -228,7 +228,7 @@ def test_transient_errors_are_told_with_their_topic_and_the_rest_is_read() -> No
     electing = topic("new", error=ErrorCode.LEADER_NOT_AVAILABLE)
     snapshot, unsettled = snapshot_of(metadata({}, topic("orders", 1), electing))
     assert snapshot.topics.keys() == {"orders"}
-    assert unsettled == ["topic 'new': LEADER_NOT_AVAILABLE", "the broker does not know any broker yet"]
+    assert unsettled == ["topic 'new': LEADER_NOT_AVAILABLE", "the broker lists no broker yet"]
 
 
 def test_a_topic_that_may_not_be_described_is_an_error_with_the_user_and_the_command() -> None:

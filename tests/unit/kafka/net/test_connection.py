@@ -169,7 +169,7 @@ def test_a_listener_that_never_answers_the_handshake_is_given_up(broker: Start, 
     connection = Connection("127.0.0.1", fake.port, options(connection_setup_timeout_ms=80), clock)
     with pytest.raises(TransportError, match=r"to the ApiVersions handshake within 0\.08 s"):
         connection.connect(clock.now + 20)
-    with pytest.raises(TransportError, match=r"within 0\.1 s: still handshake"):
+    with pytest.raises(TransportError, match=r"within 0\.1 s: it is still in the phase handshake"):
         Connection("127.0.0.1", fake.port, options(), clock).connect(clock.now + 0.05)
 
 

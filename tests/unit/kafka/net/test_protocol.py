@@ -662,7 +662,7 @@ def test_a_frame_that_cannot_hold_a_correlation_id_is_refused(size: int) -> None
 
 
 def test_the_alert_of_a_tls_listener_is_recognised() -> None:
-    with pytest.raises(TlsAnswer, match=r"the listener speaks TLS\. Set kafka\.security\.protocol to SSL"):
+    with pytest.raises(TlsAnswer, match=r"the listener requires TLS\. Set kafka\.security\.protocol to SSL"):
         feed(FrameReader(100 * MIB), b"\x15\x03\x03\x00\x02\x02\x50", 7)
 
 

@@ -161,7 +161,7 @@ def test_options_without_tls_use_the_defaults_and_never_plaintext(secured: Start
 
 def test_a_plaintext_broker_is_recognized_at_once(broker: Start, ssl_options: Options) -> None:
     fake = broker({ApiVersionsRequest: script(API_VERSIONS)})
-    with pytest.raises(TlsError, match=r"the listener speaks plaintext: .* Set the port of the TLS listener\."):
+    with pytest.raises(TlsError, match=r"the listener is plaintext: .* Set the port of the TLS listener\."):
         connected(fake, ssl_options())
     assert fake.requests == [("ApiVersions", 0, ApiVersionsRequest())], "and nothing else without TLS"
     poller = Poller(ssl_options())
@@ -194,7 +194,7 @@ def test_a_server_that_closes_on_tls_and_proves_nothing_is_a_lost_connection(
 
 
 def test_plaintext_to_a_tls_listener_is_advised_to_use_tls(secured: Start, options: Options) -> None:
-    with pytest.raises(Exception, match=r"the listener speaks TLS\. Set kafka\.security\.protocol|then set 'kafka"):
+    with pytest.raises(Exception, match=r"the listener requires TLS\. Set kafka\.security\.protocol|then set 'kafka"):
         connected(secured(), options())
 
 

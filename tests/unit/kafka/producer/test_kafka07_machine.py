@@ -190,7 +190,7 @@ def test_a_connection_that_is_lost_before_the_answer_fails_what_was_sent_and_say
     world.lose(0, arrived)
     assert world.errors == [
         "could not write 1 record (11 bytes) to events 0-0: the connection was lost after they were sent: the cable is "
-        "cut. Kafka 0.7 acknowledges nothing, so nobody can tell whether the broker has them. The broker may have the "
+        "cut. Kafka 0.7 acknowledges nothing, so the broker may or may not have them. The broker may have the "
         "records: writing them again may duplicate them. With verify=true the log is read back, and only what is "
         "missing is sent again"
     ]
@@ -364,9 +364,9 @@ def test_a_set_that_the_broker_has_dropped_without_a_sign_is_an_error_with_both_
     world.serve(20)
     assert [each.position for each in world.delivered] == [0]
     assert world.errors == [
-        "could not write 1 record (61 bytes) to events 0-0: expected 61 bytes from position 15 on, and the log ends at "
-        "15: they are not there after 1 attempt. A broker drops messages above its max.message.size without a sign: "
-        "lower kafka.max.request.size to that. Or it flushes too rarely: see log.default.flush.interval.ms"
+        "could not write 1 record (61 bytes) to events 0-0: the log has been read from position 15 to its end 15, "
+        "and does not contain them after 1 attempt. A broker drops messages above its max.message.size without an "
+        "error: lower kafka.max.request.size to that. Or it flushes too rarely: see log.default.flush.interval.ms"
     ]
 
 
@@ -409,7 +409,7 @@ def test_num_retries_bounds_how_often_a_set_is_sent_again(tmp_path: Path) -> Non
                 world.step(Tick07())
         world.lose(0)
     world.serve(30)
-    assert "they are not there after 2 attempts" in world.errors[0]
+    assert "does not contain them after 2 attempts" in world.errors[0]
 
 
 def test_a_partition_at_which_the_broker_hangs_up_fails_and_the_others_do_not(verifying: World) -> None:
@@ -425,7 +425,7 @@ def test_a_partition_at_which_the_broker_hangs_up_fails_and_the_others_do_not(ve
     ("answer", "says"),
     [
         (b"\0\1", "the log no longer has position 0, which it had before"),
-        (b"\0\0" + bytes(8), "the log is damaged: position 0: a message of 0 bytes is announced there"),
+        (b"\0\0" + bytes(8), "the log is damaged: position 0: the bytes there declare a message of 0 bytes"),
     ],
     ids=["a log that has lost its end", "a damaged log"],
 )
@@ -454,7 +454,7 @@ def test_a_message_that_begins_as_a_dropped_set_does_at_the_end_of_the_log_is_re
     world.serve()
     world.brokers[0].produce(message_set07([b"a"]), TOPIC)
     world.serve(15)
-    assert "they are not there after 1 attempt" in world.errors[0]
+    assert "does not contain them after 1 attempt" in world.errors[0]
 
 
 def test_after_each_lost_connection_the_wait_for_a_flush_begins_again(verifying: World) -> None:
@@ -566,7 +566,7 @@ def test_a_message_that_is_longer_than_what_was_read_is_stepped_over() -> None:
 
 @pytest.mark.parametrize("length", [0, -1, 4])
 def test_bytes_that_are_no_messages_are_an_error(length: int) -> None:
-    with pytest.raises(DecodeError, match=f"position 19: a message of {length} bytes is announced there"):
+    with pytest.raises(DecodeError, match=f"position 19: the bytes there declare a message of {length} bytes"):
         read_back(message07(b"", magic=0) + length.to_bytes(4, "big", signed=True) + bytes(20), 10, sets([b"a"]))
 
 

@@ -88,9 +88,9 @@ def test_a_frame_that_cannot_be_read_ends_the_walk_and_the_sound_ones_come_first
         (
             batch(4)[:16] + b"\3" + batch(4)[17:],
             UnsupportedMagic,
-            "at offset 4: unknown magic 3 (known are 0, 1 and",
+            "at offset 4: unknown magic 3 (supported: 0, 1 and",
         ),
-        (batch(4)[:16] + b"\3", UnsupportedMagic, "at offset 4: unknown magic 3 (known are 0, 1 and"),
+        (batch(4)[:16] + b"\3", UnsupportedMagic, "at offset 4: unknown magic 3 (supported: 0, 1 and"),
         (struct.pack(">q", -1) + batch(4)[8:], DecodeError, "at offset -1: an impossible size"),
         (encode_message(Message(-1), 1), DecodeError, "at offset -1: an impossible size"),
         (struct.pack(">qi", 4, 13) + encode_message(Message(4), 0)[12:], DecodeError, "size of 13 bytes"),
@@ -130,7 +130,7 @@ def test_a_byte_that_the_checksum_covers_shows_in_the_check(index: int) -> None:
     data = batch(10, 14)
     frames = Frames(flipped(data, index % len(data)), 0, END)
     (frame,) = frames
-    with pytest.raises(ChecksumMismatch, match=r"offset 10: its CRC-32C is 0x\w{8}, its header says 0x\w{8}") as raised:
+    with pytest.raises(ChecksumMismatch, match=r"offset 10: its CRC-32C is 0x\w{8}, its header has 0x\w{8}") as raised:
         frames.verify(frame)
     assert (raised.value.base_offset, raised.value.next_offset) == (10, 15)
 

@@ -321,7 +321,7 @@ def test_an_lz4_frame_whose_header_checksum_is_neither_of_the_two() -> None:
     wrapper = bytearray(encode_wrapper([Message(3, b"abc" * 50)], "lz4", 0))
     frame = wrapper.index(b"\x04\x22\x4d\x18")
     wrapper[frame + 6 + (8 if wrapper[frame + 4] & 8 else 0)] ^= 0x55
-    with pytest.raises(DecodeError, match="up to offset 3: its lz4 data has a frame whose header is damaged"):
+    with pytest.raises(DecodeError, match="up to offset 3: its lz4 data has a frame with a damaged header"):
         decode(encoder_sets.reseal(bytes(wrapper)), 0, END, DecodeOptions())
 
 

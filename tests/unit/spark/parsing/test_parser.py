@@ -162,9 +162,9 @@ def test_the_error_names_group_partitions_offsets_and_what_to_do() -> None:
     text = text_above_limit(7, ["etl"], dead=2, records=100, limit=DeadLetterLimit(max_records=1), first=[FIRST])
     assert text == (
         "cannot parse 2 of 100 records in batch 7 of group 'etl', more than the 1 (max_records = 1) that may be dead "
-        "letters: orders-3: 2 records, the first at offset 120 (the value is not valid JSON). The batch has written no "
-        "row and no dead letter, and is not committed. Correct the parser, or raise the limit; the next start reads "
-        "the batch again"
+        "letters: orders-3: 2 records, the first at offset 120 (the value is not valid JSON). The query has written no "
+        "row and no dead letter of this batch, and has not committed it. Correct the parser, or raise the limit; the "
+        "next start reads the batch again"
     )
 
 
@@ -180,7 +180,7 @@ def test_the_error_of_many_partitions_stays_readable() -> None:
     text = text_above_limit(0, ["g"], dead=12, records=12, limit=DeadLetterLimit(), first=first)
     assert "orders-9: " in text
     assert "orders-10: " not in text
-    assert "; and 2 more partitions. The batch" in text
+    assert "; and 2 more partitions. The query has written no row" in text
     assert "max_share = 0.1, the default" in text
 
 
@@ -235,8 +235,8 @@ def test_a_value_without_a_message_index_is_unreadable(value: bytes, said: str) 
 
 
 INVALID = "invalid URL of the schema registry: expected, for example, https://registry:8081"
-CREDENTIALS = "credentials in it. Set the user and the password"
-ONE_OF_TWO = "both user and password, or neither. Set the other one too"
+CREDENTIALS = "cannot use credentials in the URL of the schema registry. Set user and password instead"
+ONE_OF_TWO = "cannot use a schema registry with only a user or only a password. Set both or none"
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def test_a_principal_that_the_keytab_lacks_is_named(library: Library, keytab: st
         (BASE + 6, AuthenticationError, "create the principal in the realm"),
         (BASE + 7, AuthenticationError, "Correct kafka.sasl.kerberos.service.name"),
         (BASE + 14, AuthenticationError, "aes256-cts"),
-        (BASE + 18, AuthenticationError, "Ask the administrator"),
+        (BASE + 18, AuthenticationError, "The realm's administrator"),
         (BASE + 24, AuthenticationError, "Write the keytab again"),
         (BASE + 29, TransportError, "A retry may succeed"),
         (BASE + 33, TransportError, "Set the clocks"),
@@ -330,7 +330,7 @@ def test_a_principal_that_the_keytab_lacks_is_named(library: Library, keytab: st
         (BASE + 220, TransportError, "reaches the KDC"),
         (BASE + 224, AuthenticationError, "Correct krb5.conf"),
         (OTHER_PRINCIPAL, AuthenticationError, "run kinit for this principal"),
-        (1, AuthenticationError, "KRB5_TRACE names a file"),
+        (1, AuthenticationError, "environment variable KRB5_TRACE to the path of a file"),
     ],
 )
 def test_a_failure_says_what_to_do_and_whether_a_retry_may_help(

@@ -521,7 +521,7 @@ def test_the_bounds_of_iterations_are_allowed(iterations: int, monkeypatch: pyte
         (b"e=invalid-proof", "rejected the credentials: invalid-proof"),
         (b"e=invalid-proof,x=y", "rejected the credentials: invalid-proof"),
         (b"v=", "last message of the broker is not valid"),
-        (b"v=AAAA", "has not proved that it knows the password"),
+        (b"v=AAAA", "has not proved that it has the password"),
         (server_first(), "last message of the broker is not valid"),
         (b"\x80", "not valid UTF-8"),
     ],

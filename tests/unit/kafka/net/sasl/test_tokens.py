@@ -567,7 +567,9 @@ def test_the_error_of_the_background_is_a_typed_one_without_the_text_of_a_librar
     if isinstance(error, ConfigError):
         assert caught.value is error
     else:
-        assert str(caught.value) == "cannot authenticate: unexpected ZeroDivisionError. Report it"
+        assert str(caught.value) == (
+            "cannot authenticate: unexpected ZeroDivisionError. Report this as a bug of streamgroup"
+        )
         assert caught.value.__cause__ is caught.value.__context__ is None
 
 
