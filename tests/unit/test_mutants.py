@@ -17,6 +17,7 @@ import pytest
 
 from tests.mutants.copies import Copy, Verdict, judge
 from tests.mutants.table import RULES, Mutant, planted, problem_of, read_table
+from tools.symbols import UnclearNameError, symbols
 
 TABLE = read_table()
 
@@ -25,6 +26,14 @@ TABLE = read_table()
 def test_a_mutant_can_be_planted_and_its_suites_exist(mutant: Mutant) -> None:
     problem = problem_of(mutant)
     assert problem is None, problem
+
+
+def test_a_symbol_names_packages_only_if_its_name_is_not_unique() -> None:
+    """So a module can move to another package, and its mutants follow."""
+    with_packages = {m.symbol for m in TABLE.mutants if re.match(r"[a-z0-9_]+\.", m.symbol)}
+    for symbol in with_packages:
+        with pytest.raises(UnclearNameError):
+            symbols().place_of(re.sub(r"^([a-z0-9_]+\.)+(?=.)", "", symbol))
 
 
 def test_every_rule_has_a_mutant_or_the_reason_why_it_has_none() -> None:
