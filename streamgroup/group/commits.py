@@ -229,10 +229,10 @@ class CommitMetadata:
     """The metadata of a commit: which query made it, and how far that query had read.
 
     `lineage` and `run` identify the checkpoint and the start of the query. `sequence` is the number of the newest
-    document whose batch is confirmed as completed; for a partition assigned later, at least that of the newest document
-    that had been passed to Spark by then. `asked` is the newest document for which Spark called `partitions`.
-    `founding` is the generation of the group's first commit, copied by every later one (R7). `topic_id` is the topic of
-    the offset (R8). `batch` is Spark's id of the newest completed batch, None without a listener.
+    document whose batch is confirmed as completed. For a partition assigned later it is at least the number of the
+    newest document that had been passed to Spark by then. `asked` is the newest document for which Spark called
+    `partitions`. `founding` is the generation of the group's first commit, copied by every later one (R7). `topic_id`
+    is the topic of the offset (R8). `batch` is Spark's id of the newest completed batch, None without a listener.
     """
 
     lineage: str

@@ -213,7 +213,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class NoCoordinator:
-    """Action: there is no group coordinator. Offsets are in ZooKeeper, and any broker reads and writes them (v0)."""
+    """Action: use any broker. With offsets in ZooKeeper (v0), Kafka needs no group coordinator."""
 
 
 @dataclass(frozen=True, slots=True)

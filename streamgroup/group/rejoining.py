@@ -195,7 +195,6 @@ def gave_up_waiting(flying_s: float, waited_s: float, rebalance_ms: int, rebalan
 _FOREIGN = (
     "the batch in flight, planned {flying:.0f} s ago, is not confirmed, and {who}, a consumer of another client, "
     "waits for its partitions. That consumer would give up after 8 s and own none, so this member releases them "
-    "after {waited:.0f} s. "
-    "Other members may read that batch again: up to one batch may be repeated. Lower maxOffsetsPerTrigger to "
-    "make batches shorter than 5 s, for as long as such consumers are in the group"
+    "after {waited:.0f} s. Other members may read that batch again: up to one batch may be repeated. Lower "
+    "maxOffsetsPerTrigger to make batches shorter than 5 s, for as long as such consumers are in the group"
 )

@@ -218,8 +218,7 @@ def _announce(pid: int) -> None:
         log.warning(
             "cannot announce the StreamingQueryListener to the coordinator processes: %s. A coordinator that ends "
             "before Spark's next trigger may not commit the last batch, and the next start then repeats that batch. "
-            "Make the directory of "
-            "the control sockets writable",
+            "Make the directory of the control sockets writable",
             error,
         )
         return

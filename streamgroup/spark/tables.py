@@ -66,10 +66,9 @@ def read_options(schema: StructType, options: Mapping[str, str]) -> dict[str, st
     if not merged:
         raise ConfigError(
             "cannot read a table of format streamgroup without options: Spark does not pass the options of a CREATE "
-            "TABLE with "
-            "a list of columns to a source in Python. Create the table without the list, or give the options in the "
-            "statement: SELECT * FROM <table> WITH ('kafka.bootstrap.servers' = 'localhost:9092', 'subscribe' = "
-            "'orders')"
+            "TABLE with a list of columns to a source in Python. Create the table without the list, or give the "
+            "options in the statement: SELECT * FROM <table> WITH ('kafka.bootstrap.servers' = 'localhost:9092', "
+            "'subscribe' = 'orders')"
         )
     return merged
 
@@ -79,8 +78,7 @@ def require_write_options(options: Mapping[str, str]) -> None:
     if not options:
         raise ConfigError(
             "cannot write into a table of format streamgroup without options: Spark does not pass the options of "
-            "CREATE TABLE "
-            "to a sink in Python. Give them in the statement: INSERT INTO <table> WITH ('kafka.bootstrap.servers' = "
-            "'localhost:9092', 'topic' = 'orders') SELECT …; or insert into a view: CREATE TEMPORARY VIEW <name> "
-            "(key BINARY, value BINARY) USING streamgroup OPTIONS (…)"
+            "CREATE TABLE to a sink in Python. Give them in the statement: INSERT INTO <table> WITH "
+            "('kafka.bootstrap.servers' = 'localhost:9092', 'topic' = 'orders') SELECT …; or insert into a view: "
+            "CREATE TEMPORARY VIEW <name> (key BINARY, value BINARY) USING streamgroup OPTIONS (…)"
         )

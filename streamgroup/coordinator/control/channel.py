@@ -182,7 +182,7 @@ class Survey(NamedTuple):
 def statuses(jvm_pid: int, timeout: float = MESSAGE_TIMEOUT_S, deadline: float = math.inf) -> dict[str, dict[str, Any]]:
     """Return by run id the status of each coordinator of a driver that responds.
 
-    The arguments are those of `survey`.
+    `survey` explains the arguments.
     """
     return survey(jvm_pid, timeout, deadline).statuses
 

@@ -101,15 +101,13 @@ class Claim:
             ways = "give each its own name: "
         return (
             f"group {self._group!r}: {who}. Two members of one group share the group's partitions, so neither reads "
-            f"all of them. If you have started one query twice, stop the first: for query in spark.streams.active: "
-            f"query.stop(). "
-            "If each query must read all partitions, as with format('kafka'), set .option('group.mode', 'off') or "
-            f"give each query its own kafka.group.id. {MODE_FUNCTION}(spark, 'off') sets the mode of all queries of a "
-            "session, and "
-            f"{MODE_VARIABLE}=off in the driver's environment sets it for all sessions. group.mode=commit reads "
-            "all partitions and commits. If the queries are to share the partitions, "
-            f"{ways}.option('group.member', '<name>'). A query with two sources of one group, as a self-join has, "
-            "is two members as well"
+            "all of them. If you have started one query twice, stop the first: for query in spark.streams.active: "
+            "query.stop(). If each query must read all partitions, as with format('kafka'), set "
+            f".option('group.mode', 'off') or give each query its own kafka.group.id. {MODE_FUNCTION}(spark, 'off') "
+            f"sets the mode of all queries of a session, and {MODE_VARIABLE}=off in the driver's environment sets it "
+            "for all sessions. group.mode=commit reads all partitions and commits. If the queries are to share the "
+            f"partitions, {ways}.option('group.member', '<name>'). A query with two sources of one group, as a "
+            "self-join has, is two members as well"
         )
 
 

@@ -98,9 +98,9 @@ def below_targets(
 ) -> frozenset[TopicPartition]:
     """Return the partitions that AvailableNow has not read up to their targets, which are its end offsets (R11).
 
-    `positions` are those of the current generation, without deleted partitions. A log that was truncated below its
-    target counts as read at its log end, because it may never reach the target. `ends` are log ends listed *after* the
-    targets; with older ends, below the targets, a partition would count as read too early.
+    `positions` are the positions of the current generation, without deleted partitions. A log that was truncated below
+    its target counts as read at its log end, because it may never reach the target. `ends` are log ends listed *after*
+    the targets; with older ends, below the targets, a partition would count as read too early.
     """
     now = ends or {}
     return frozenset(tp for tp, position in positions.items() if position.offset < _target(tp, targets, now))

@@ -78,7 +78,7 @@ class FetchMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ListLogs:
-    """Step: list the offsets of the partitions `asked`: those of `wanted` whose leaders are expected to respond."""
+    """Step: list the offsets of `asked`: the partitions of `wanted` with leaders that are expected to respond."""
 
     wanted: frozenset[TopicPartition]
     asked: Collection[TopicPartition]

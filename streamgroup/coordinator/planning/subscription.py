@@ -122,8 +122,7 @@ def require_columns(fetch: FetchOptions, snapshot: ClusterSnapshot) -> None:
     if fetch.include_damaged_batches and snapshot.log_format.has_shared_offsets:
         raise ConfigError(
             "cannot use includeDamagedBatches: it is for Kafka 0.8 and later. Remove it: a damaged message of Kafka "
-            "0.7 fails the "
-            "query, since it does not show where the next one begins"
+            "0.7 fails the query, since it does not show where the next one begins"
         )
     if fetch.include_inner_index and not snapshot.log_format.has_shared_offsets:
         raise ConfigError(

@@ -266,7 +266,7 @@ class ReadTopics:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsets:
-    """Request to the cluster: list one offset of each partition: the earliest, the latest, or that of a timestamp.
+    """Request to the cluster: list one offset of each partition: the earliest, the latest, or the one at a timestamp.
 
     The result maps each partition to its ListedOffset. Raises TransportError after `timeout`, BrokerError.
     """

@@ -313,8 +313,7 @@ LONG_TRIGGER_S = 10.0
 _LISTEN = (
     "{group}: {gap:.0f} s passed between two calls of Spark. Without a listener, a batch that completes in that time "
     "is committed only at the next call, and a rebalance may wait for the commit. If the trigger interval is that "
-    "long, call "
-    "streamgroup.listen(spark) once in the application: a batch is then committed as soon as it completes"
+    "long, call streamgroup.listen(spark) once in the application: a batch is then committed as soon as it completes"
 )
 _KEEPS = " The member keeps its partitions meanwhile; to let it leave the group, set group.maxSilence"
 
@@ -358,7 +357,7 @@ class SilenceWatch:
 
 
 class SilenceVerdict(Enum):
-    """What to do about the time without calls of Spark."""
+    """The action after a time without calls of Spark."""
 
     GO_ON = "go on"
     WARN = "warn"

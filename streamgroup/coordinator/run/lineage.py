@@ -155,8 +155,8 @@ def identity_of(member: MemberDescription) -> RunIdentity | None:
 def find_duplicates(group: GroupDescription, me: RunIdentity, member_id: str) -> dict[str, MemberDescription]:
     """Return by run id the other members with the lineage of `me` that have precedence over `me`.
 
-    A member has precedence if it is admitted, or if its run id sorts before that of `me`. All members decide from the
-    same description, so exactly one of several that join at once is not refused.
+    A member has precedence if it is admitted, or if its run id sorts before the run id of `me`. All members decide from
+    the same description, so exactly one of several that join at once is not refused.
     """
     duplicates = {}
     for member in group.members:
@@ -317,11 +317,11 @@ class DuplicateLineageCheck:
         waited_for = "it was" if is_first else "it joined after this query, and such members were"
         return (
             f"group {self._group!r}: cannot run this query: another live member uses a copy of this query's "
-            f"checkpoint: "
-            f"{described(duplicate)}, run {run}; {waited_for} in the group for {self._session_timeout_s:g} s "
-            "(session.timeout.ms). Each of the two would replay batches of the other. Give this query its own "
-            "checkpoint directory: a new, empty one continues from the group's committed offsets (a file sink needs a "
-            "new output directory with it). If the other query is not needed, stop it and start this one again"
+            f"checkpoint: {described(duplicate)}, run {run}; {waited_for} in the group for "
+            f"{self._session_timeout_s:g} s (session.timeout.ms). Each of the two would replay batches of the other. "
+            "Give this query its own checkpoint directory: a new, empty one continues from the group's committed "
+            "offsets (a file sink needs a new output directory with it). If the other query is not needed, stop it "
+            "and start this one again"
         )
 
 

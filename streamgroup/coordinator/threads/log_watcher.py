@@ -52,7 +52,7 @@ class _PostedQuestion:
 
 
 class LogWatcher:
-    """Lists the log ends and refreshes the metadata of one query in a thread of its own.
+    """Lists the log ends and refreshes the metadata of one query in a separate thread.
 
     That thread calls `on_metadata` with every new snapshot and the requested topics, and `on_failure` with an error
     that retrying will not resolve.

@@ -369,8 +369,7 @@ _NEITHER = "could not read or write its offsets"
 _GARBAGE = (
     "group {group}: {error}. The query stops, so that it skips no records. Stop the group, then write the right "
     "offset into that node, or delete the node: startingOffsets then apply, or the earliest offset if other "
-    "partitions have "
-    "offsets"
+    "partitions have offsets"
 )
 
 

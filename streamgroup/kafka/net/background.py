@@ -1,4 +1,4 @@
-"""Runs slow work, such as fetching a token, in a thread of its own, so that the connections are still served."""
+"""Runs slow work, such as fetching a token, in a separate thread, so that the connections are still served."""
 
 from __future__ import annotations
 

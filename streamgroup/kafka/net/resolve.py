@@ -1,4 +1,4 @@
-"""Resolves host names with a deadline. getaddrinfo has none, so each look-up runs in a thread of its own."""
+"""Resolves host names with a deadline. getaddrinfo has none, so each look-up runs in a separate thread."""
 
 from __future__ import annotations
 
