@@ -362,7 +362,7 @@ def defaults(options: Iterable[Option], scope: Scope) -> dict[str, Setting]:
 
 
 def _default(option: Option, scope: Scope) -> str | None:
-    if option.kind is kinds.SECRET or option.default or not option.scope & scope:
+    if option.kind is kinds.SECRET or option.default_text or not option.scope & scope:
         return None
     value = default_of(option)
     if value is MISSING or value is None or value in ("", ()):

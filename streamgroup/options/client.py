@@ -12,7 +12,7 @@ SASL: tuple[Option, ...] = (
         "How the client authenticates, if `kafka.security.protocol` has SASL: PLAIN, SCRAM-SHA-256, "
         "SCRAM-SHA-512, OAUTHBEARER or GSSAPI (Kerberos).",
         kinds.TEXT,
-        default="GSSAPI",
+        default_text="`GSSAPI`",
     ),
     used(
         "sasl.jaas.config",
@@ -48,7 +48,7 @@ SASL: tuple[Option, ...] = (
         "sasl.oauthbearer.header.urlencode",
         "Whether the client percent-encodes its credentials for the token endpoint, as RFC 6749 requires.",
         kinds.BOOLEAN,
-        default="false",
+        default_text="`false`",
     ),
     used(
         "sasl.login.callback.handler.class",

@@ -9,9 +9,9 @@ from enum import Enum
 
 from streamgroup.options.kafka import KAFKA
 from streamgroup.options.producer import PRODUCER
-from streamgroup.options.rows import Effect, Option, Scope, default_of
+from streamgroup.options.rows import FOR_CONSUMERS, FOR_PRODUCERS, FOR_READS, Effect, Option, Scope, default_of
 from streamgroup.options.sink import SINK, SINK_ZOOKEEPER
-from streamgroup.options.source import SOURCE
+from streamgroup.options.source import OWN, SOURCE, SPARK
 from streamgroup.options.zookeeper import ZOOKEEPER
 
 _INTRODUCTION = """\
@@ -159,17 +159,14 @@ _SCOPES = {
 }
 
 
-_OWN = ("group.", "sasl.", "strict")
-
-
 def render() -> str:
     """Return the text of docs/options.md, which has the options of reads."""
     options = (*SOURCE, *ZOOKEEPER, *KAFKA)
     return "\n".join(
         (
             _INTRODUCTION,
-            _used("Spark's options", [o for o in SOURCE if not o.name.startswith(_OWN)]),
-            _used("streamgroup's own options", [o for o in SOURCE if o.name.startswith(_OWN)]),
+            _used("Spark's options", SPARK),
+            _used("streamgroup's own options", OWN),
             _used("ZooKeeper's options", ZOOKEEPER),
             _used("Kafka's properties", KAFKA),
             _by_reason("Refused", options, Effect.REFUSED),
@@ -192,6 +189,13 @@ def render_writes() -> str:
         )
     )
 
+
+_ON_THE_OTHER_PAGE = {
+    FOR_READS: "options of [options.md](options.md) that this page does not name",
+    FOR_CONSUMERS: "properties of [options.md](options.md) that this page does not name",
+    FOR_PRODUCERS: "properties of [write-options.md](write-options.md) that this page does not name",
+}
+"""What a table says instead of all the names of the other page, by the reason why they are ignored."""
 
 PAGES: dict[str, Callable[[], str]] = {"options.md": render, "write-options.md": render_writes}
 """The pages in docs/ that this module writes."""
@@ -220,7 +224,7 @@ def _by_reason(title: str, options: Iterable[Option], effect: Effect) -> str:
     for option in options:
         if option.elsewhere is effect and option.why:
             reasons.setdefault(option.why, []).append(f"`{option.name}`{_outside(option.scope)}")
-    rows = [f"| {', '.join(names)} | {why} |" for why, names in reasons.items()]
+    rows = [f"| {_ON_THE_OTHER_PAGE.get(why) or ', '.join(names)} | {why} |" for why, names in reasons.items()]
     return "\n".join((f"## {title}", "", "| options | why |", "|---|---|", *rows, ""))
 
 
@@ -231,10 +235,10 @@ def _outside(scope: Scope) -> str:
 
 
 def _default(option: Option) -> str:
-    if option.default:
-        return option.default
+    if option.default_text:
+        return option.default_text
     value = default_of(option)
-    if value is MISSING or value is None:
+    if value is MISSING or value in (None, ""):
         return "none"
     if isinstance(value, Enum):
         value = value.value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from streamgroup.options import kinds
 from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED, JAVA
 from streamgroup.options.foreign_names import COMMITS_FOLLOW_THE_SINK, OLD_CONSUMERS, OLD_PRODUCERS, STARTS_AND_LOSS
-from streamgroup.options.rows import Option, Scope, ignored, refused, used
+from streamgroup.options.rows import FOR_PRODUCERS, Option, Scope, ignored, refused, used
 
 _OPERATIONS = (
     used(
@@ -27,7 +27,7 @@ _FETCH = (
         "all records.",
         kinds.ISOLATION,
         "fetch.isolation",
-        default="`read_uncommitted`",
+        default_text="`read_uncommitted`",
     ),
     used(
         "fetch.min.bytes",
@@ -57,7 +57,6 @@ _FETCH = (
         "later). When that replica fails or lags, they fetch from the leader for `kafka.metadata.max.age.ms`.",
         kinds.RACK,
         "fetch.rack",
-        default="none",
     ),
     used("check.crcs", "Whether tasks verify the checksums of record batches.", kinds.BOOLEAN, "fetch.check_crcs"),
 )
@@ -68,7 +67,6 @@ _GROUP = (
         "Name of the consumer group. `group.mode` sets how the stream uses it.",
         kinds.TEXT,
         "group.group_id",
-        default="none",
         scope=Scope.GROUP,
     ),
     used(
@@ -77,7 +75,6 @@ _GROUP = (
         "member needs its own.",
         kinds.TEXT,
         "group.instance_id",
-        default="none",
         scope=Scope.MEMBER,
     ),
     used(
@@ -116,7 +113,7 @@ _GROUP = (
         "later). For such a group the brokers do not check the generation of a commit.",
         kinds.STORAGE,
         "group.offsets_storage",
-        default="`zookeeper` with `zookeeper.connect`, else the brokers",
+        default_text="`zookeeper` with `zookeeper.connect`, else the brokers",
         scope=Scope.GROUP,
     ),
     used(
@@ -125,14 +122,14 @@ _GROUP = (
         "`false` once no consumer reads offsets from ZooKeeper.",
         kinds.BOOLEAN,
         "group.dual_commit",
-        default="`true` with `kafka.offsets.storage=kafka`",
+        default_text="`true` with `kafka.offsets.storage=kafka`",
         scope=Scope.GROUP,
     ),
     used(
         "group.protocol",
         "Protocol of the group. Only `classic` is supported.",
         kinds.PROTOCOL,
-        default="`classic`",
+        default_text="`classic`",
         scope=Scope.MEMBER,
     ),
 )
@@ -143,8 +140,6 @@ _REFUSED = (
     refused("value.deserializer", "values arrive as bytes. Cast or decode the column 'value' in the query"),
     refused("enable.auto.commit", f"{COMMITS_FOLLOW_THE_SINK}. Leave the option out"),
 )
-
-_PRODUCER = "the property is for producers"
 
 _IGNORED = (
     *ignored("allow.auto.create.topics", "a source never creates topics"),
@@ -163,7 +158,7 @@ _IGNORED = (
         "partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class "
         "partitioner.ignore.keys retries transaction.timeout.ms transaction.two.phase.commit.enable transactional.id "
         "value.serializer",
-        _PRODUCER,
+        FOR_PRODUCERS,
     ),
 )
 
@@ -182,5 +177,5 @@ _KNOWN = {option.name for option in _OF_CONSUMERS}
 
 KAFKA: tuple[Option, ...] = (
     *_OF_CONSUMERS,
-    *(Option(row.name, scope=Scope.NONE, why=_PRODUCER) for row in OLD_PRODUCERS if row.name not in _KNOWN),
+    *(Option(row.name, scope=Scope.NONE, why=FOR_PRODUCERS) for row in OLD_PRODUCERS if row.name not in _KNOWN),
 )

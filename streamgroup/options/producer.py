@@ -12,7 +12,7 @@ from streamgroup.options import kinds
 from streamgroup.options.client import CLIENT, CLIENT_IGNORED, CLIENT_REFUSED
 from streamgroup.options.foreign_names import BYTES_ALREADY, OLD_PRODUCERS
 from streamgroup.options.kafka import KAFKA
-from streamgroup.options.rows import Option, Scope, ignored, refused, used
+from streamgroup.options.rows import FOR_CONSUMERS, Option, Scope, ignored, refused, used
 
 _NON_NEGATIVE = kinds.integer(0)
 _NON_NEGATIVE_LONG = kinds.integer(0, kinds.LONG_MAX)
@@ -24,7 +24,7 @@ _DELIVERY = (
         "(`0`). With `0` no task notices that a batch was lost or refused. Kafka 0.7 never acknowledges.",
         kinds.ACKS,
         "producer.acks",
-        default="`all`",
+        default_text="`all`",
     ),
     used(
         "enable.idempotence",
@@ -108,10 +108,10 @@ _BATCHES = (
         "compression.gzip.level",
         "Level of gzip: 1 to 9, or -1 for the default.",
         kinds.GZIP_LEVEL,
-        default="`-1`",
+        default_text="`-1`",
     ),
-    used("compression.lz4.level", "Level of lz4: 1 to 17.", kinds.LZ4_LEVEL, default="`9`"),
-    used("compression.zstd.level", "Level of zstd: -131072 to 22.", kinds.ZSTD_LEVEL, default="`3`"),
+    used("compression.lz4.level", "Level of lz4: 1 to 17.", kinds.LZ4_LEVEL, default_text="`9`"),
+    used("compression.zstd.level", "Level of zstd: -131072 to 22.", kinds.ZSTD_LEVEL, default_text="`3`"),
 )
 
 _PARTITIONS = (
@@ -123,7 +123,7 @@ _PARTITIONS = (
         "`kafka.producer.DefaultPartitioner` is `hashcode`, and `kafka.producer.ByteArrayPartitioner` is "
         "`hashcode_bytes`. Another class fails the query.",
         kinds.PARTITIONER_CLASS,
-        default="none",
+        default_text="none",
     ),
     used(
         "partitioner.ignore.keys",
@@ -173,7 +173,7 @@ def _of_consumers() -> tuple[Option, ...]:
     return tuple(
         row
         if row.name.startswith("kafka.zookeeper.connect") or row.name == "kafka.zookeeper.session.timeout.ms"
-        else Option(row.name, scope=Scope.NONE, why="the property is for consumers")
+        else Option(row.name, scope=Scope.NONE, why=FOR_CONSUMERS)
         for row in others
     )
 

@@ -49,6 +49,11 @@ _OUT_OF_SCOPE = {
 """Why an option of groups has no effect in a read."""
 
 
+FOR_READS = "the option is for reads"
+FOR_CONSUMERS = "the property is for consumers"
+FOR_PRODUCERS = "the property is for producers"
+
+
 class Effect(Enum):
     """The effect of setting an option."""
 
@@ -70,8 +75,8 @@ class Option:
     kind: ValueKind = TEXT
     target: str = ""
     """The field that the option sets, such as `fetch.min_bytes`. Empty if `parse` combines several options."""
-    default: str = ""
-    """The default as the docs show it, if no field of `target` has one."""
+    default_text: str = ""
+    """The default as the docs show it, if they can't show the default of `target`'s field. It sets nothing."""
     scope: Scope = Scope.ALL
     elsewhere: Effect = Effect.IGNORED
     """The effect of setting the option outside its scope."""
@@ -121,9 +126,9 @@ PREFIX = "kafka."
 
 
 def used(
-    name: str, doc: str, kind: kinds.ValueKind, target: str = "", *, default: str = "", scope: Scope = Scope.ALL
+    name: str, doc: str, kind: kinds.ValueKind, target: str = "", *, default_text: str = "", scope: Scope = Scope.ALL
 ) -> Option:
-    return Option(PREFIX + name, doc, kind, target, default, scope)
+    return Option(PREFIX + name, doc, kind, target, default_text, scope)
 
 
 def refused(name: str, why: str) -> Option:

@@ -7,7 +7,7 @@ import dataclasses
 from streamgroup.options import kinds
 from streamgroup.options.client import TOKEN_ROW
 from streamgroup.options.foreign_names import LIBRDKAFKA_HINTS
-from streamgroup.options.rows import Option, Scope
+from streamgroup.options.rows import FOR_READS, Option, Scope
 from streamgroup.options.sasl import TOKEN_MANAGER_HINTS
 from streamgroup.options.source import SOURCE, STRICT_ROW
 from streamgroup.options.zookeeper import CONNECT, ZOOKEEPER
@@ -61,7 +61,7 @@ SINK: tuple[Option, ...] = (
         why="a write always takes the column 'headers' if the query has it",
     ),
     *(
-        Option(option.name, scope=Scope.NONE, why="the option is for reads")
+        Option(option.name, scope=Scope.NONE, why=FOR_READS)
         for option in SOURCE
         if option not in (STRICT_ROW, TOKEN_ROW) and option.name != "includeHeaders"
     ),

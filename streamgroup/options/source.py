@@ -19,10 +19,10 @@ STRICT_ROW = Option(
     "`true` fails the query for every unknown option. `false` fails it for misspelled ones only. The log warns of the "
     "others, which have no effect. Set `true` if no other code adds options.",
     kinds.BOOLEAN,
-    default="`false`; in job files `true`",
+    default_text="`false`; in job files `true`",
 )
 
-SOURCE: tuple[Option, ...] = (
+SPARK: tuple[Option, ...] = (
     Option(
         "subscribe",
         "Topics to read, separated by commas. Set exactly one of `subscribe`, `subscribePattern` and `assign`.",
@@ -61,7 +61,7 @@ SOURCE: tuple[Option, ...] = (
         "offset. A batch read accepts neither `latest` nor -1. A stream reads partitions that are created after its "
         "start from their earliest offset.",
         kinds.STREAM_STARTS,
-        default="`latest` for streams, `earliest` for batch reads",
+        default_text="`latest` for streams, `earliest` for batch reads",
         batch_kind=kinds.BATCH_STARTS,
     ),
     Option(
@@ -69,7 +69,7 @@ SOURCE: tuple[Option, ...] = (
         "How to start a partition without a record at or after its starting timestamp. `error` fails the query. "
         "`latest` starts at the end of the log.",
         kinds.NO_MATCH,
-        default="`error`",
+        default_text="`error`",
     ),
     Option(
         "endingTimestamp",
@@ -93,7 +93,7 @@ SOURCE: tuple[Option, ...] = (
         "Where a batch read ends; the end offset itself is not read. By partition, list all partitions; -1 is the "
         "latest offset.",
         kinds.BATCH_ENDS,
-        default="`latest`",
+        default_text="`latest`",
         scope=Scope.BATCH,
         elsewhere=Effect.REFUSED,
         why=_ENDLESS,
@@ -112,38 +112,11 @@ SOURCE: tuple[Option, ...] = (
         "fetch.include_headers",
     ),
     Option(
-        "includeInnerIndex",
-        "Adds the column `inner`, the index of a message within its compressed set. For Kafka 0.7 only, where the "
-        "messages of a compressed set share one offset. Set it if rows need a unique key.",
-        kinds.BOOLEAN,
-        "fetch.include_inner_index",
-    ),
-    Option(
-        "includeDamagedBatches",
-        "Adds the column `damage`. A damaged record batch becomes a row: `value` has the batch's bytes, and "
-        "`damage` has the reason. A record with a timestamp in nanoseconds has a reason too, with its own fields. "
-        "`damage` is null for all other records. By default a damaged batch fails the query. Set it only where the "
-        "query treats both kinds of rows. For Kafka 0.8 and later.",
-        kinds.BOOLEAN,
-        "fetch.include_damaged_batches",
-    ),
-    Option(
         "maxOffsetsPerTrigger",
         "The most offsets in one batch. Partitions share them in proportion to their backlog. Set it to limit how long "
         "a batch takes.",
         kinds.POSITIVE_LONG,
         "limits.max_offsets_per_trigger",
-        scope=Scope.STREAM,
-        why=_ALL_AT_ONCE,
-    ),
-    Option(
-        "maxBytesPerTrigger",
-        "The most bytes in one batch, as stored in the logs: compressed. The driver estimates the bytes of "
-        "an offset from samples of the logs; of `maxOffsetsPerTrigger` and this option the smaller limit holds. Each "
-        "partition takes one offset at least, however large its record is. Set it if the records' sizes vary so "
-        "much that a limit of offsets does not limit a batch's duration.",
-        kinds.POSITIVE_LONG,
-        "limits.max_bytes_per_trigger",
         scope=Scope.STREAM,
         why=_ALL_AT_ONCE,
     ),
@@ -163,7 +136,7 @@ SOURCE: tuple[Option, ...] = (
         "`ms`, `s`, `m`, `min`, `h` or `d`; a negative time delays no batch.",
         kinds.TIME_STRING,
         "limits.max_trigger_delay_ms",
-        default="`15m`",
+        default_text="`15m`",
         scope=Scope.STREAM,
         why=_ALL_AT_ONCE,
     ),
@@ -199,12 +172,43 @@ SOURCE: tuple[Option, ...] = (
         "slow brokers.",
         kinds.POSITIVE,
         "fetch.poll_timeout_ms",
-        default="`spark.network.timeout`, which is `120s` by default",
+        default_text="`spark.network.timeout`, which is `120s` by default",
     ),
     Option(
         "groupIdPrefix",
         scope=Scope.NONE,
         why="streamgroup never generates group ids; 'kafka.group.id' names the group",
+    ),
+)
+"""The options of Spark's own source."""
+
+OWN: tuple[Option, ...] = (
+    Option(
+        "includeInnerIndex",
+        "Adds the column `inner`, the index of a message within its compressed set. For Kafka 0.7 only, where the "
+        "messages of a compressed set share one offset. Set it if rows need a unique key.",
+        kinds.BOOLEAN,
+        "fetch.include_inner_index",
+    ),
+    Option(
+        "includeDamagedBatches",
+        "Adds the column `damage`. A damaged record batch becomes a row: `value` has the batch's bytes, and "
+        "`damage` has the reason. A record with a timestamp in nanoseconds has a reason too, with its own fields. "
+        "`damage` is null for all other records. By default a damaged batch fails the query. Set it only where the "
+        "query treats both kinds of rows. For Kafka 0.8 and later.",
+        kinds.BOOLEAN,
+        "fetch.include_damaged_batches",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        "The most bytes in one batch, as stored in the logs: compressed. The driver estimates the bytes of "
+        "an offset from samples of the logs; of `maxOffsetsPerTrigger` and this option the smaller limit holds. Each "
+        "partition takes one offset at least, however large its record is. Set it if the records' sizes vary so "
+        "much that a limit of offsets does not limit a batch's duration.",
+        kinds.POSITIVE_LONG,
+        "limits.max_bytes_per_trigger",
+        scope=Scope.STREAM,
+        why=_ALL_AT_ONCE,
     ),
     Option(
         "group.mode",
@@ -214,7 +218,7 @@ SOURCE: tuple[Option, ...] = (
         "Kafka source.",
         kinds.MODE,
         "group.mode",
-        default="`member` with `kafka.group.id` (with `assign`: `commit`), else `off`",
+        default_text="`member` with `kafka.group.id` (with `assign`: `commit`), else `off`",
         scope=Scope.STREAM,
     ),
     Option(
@@ -224,7 +228,6 @@ SOURCE: tuple[Option, ...] = (
         "group show the name: the default of `kafka.client.id` is then `streamgroup-<name>`.",
         kinds.TEXT,
         "group.member",
-        default="none",
         scope=Scope.MEMBER,
     ),
     Option(
@@ -300,6 +303,9 @@ SOURCE: tuple[Option, ...] = (
     STRICT_ROW,
     TOKEN_ROW,
 )
+"""The options that only streamgroup has."""
+
+SOURCE: tuple[Option, ...] = (*SPARK, *OWN)
 
 _NO_PATH = "load('…') has a path, and Kafka has none. Call load() and name the topics with 'subscribe'"
 _FIXED = "the columns are always the fields of Kafka's records. Parse the column 'value' in the query"

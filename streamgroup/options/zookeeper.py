@@ -55,9 +55,9 @@ def _tls_rows() -> Iterator[Option]:
             name=ZOOKEEPERS.prefix + name,
             doc=_DOCS.get(name, row.doc),
             target=f"{_TLS_SECTION}.{row.target.partition('.')[2]}",
-            default="`PEM` for a file `.pem` or options with PEM, else `PKCS12`"
+            default_text="`PEM` for a file `.pem` or options with PEM, else `PKCS12`"
             if name in _STORE_TYPES
-            else row.default,
+            else row.default_text,
         )
 
 
@@ -68,7 +68,7 @@ ZOOKEEPER: tuple[Option, ...] = (
         "driver finds the brokers there, so `kafka.bootstrap.servers` is optional. A member joins its group there. "
         "Set it for brokers before 0.9 and for groups of old consumers.",
         kinds.ZOOKEEPER,
-        default="none; the port: 2181",
+        default_text="none; the port: 2181",
     ),
     Option(
         "zookeeper.session.timeout.ms",
@@ -83,7 +83,7 @@ ZOOKEEPER: tuple[Option, ...] = (
         "Milliseconds that the first connection to ZooKeeper may take.",
         kinds.POSITIVE,
         "zookeeper.connection_timeout_ms",
-        default="`zookeeper.session.timeout.ms`",
+        default_text="`zookeeper.session.timeout.ms`",
     ),
     Option(
         "zookeeper.username",
@@ -120,7 +120,7 @@ ZOOKEEPER: tuple[Option, ...] = (
         "Whether the connections to ZooKeeper use TLS. `zookeeper.connect` then has the port of the servers' TLS "
         "listener (`secureClientPort`).",
         kinds.BOOLEAN,
-        default="`false`",
+        default_text="`false`",
     ),
     *_tls_rows(),
     Option(

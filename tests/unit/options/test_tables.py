@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
@@ -11,10 +12,21 @@ from streamgroup.options.foreign_names import OLD_CONSUMERS, OLD_PRODUCERS
 from streamgroup.options.kafka import KAFKA
 from streamgroup.options.kinds import BOOLEAN, POSITIVE, SECRET, TEXT
 from streamgroup.options.producer import PRODUCER
-from streamgroup.options.rows import PREFIX, SCOPE_OF_MODE, SECTIONS, Effect, Option, Scope, default_of
+from streamgroup.options.rows import (
+    FOR_CONSUMERS,
+    FOR_PRODUCERS,
+    FOR_READS,
+    PREFIX,
+    SCOPE_OF_MODE,
+    SECTIONS,
+    Effect,
+    Option,
+    Scope,
+    default_of,
+)
 from streamgroup.options.secrets import is_secret
 from streamgroup.options.sink import SINK, SINK_HINTS, SINK_ZOOKEEPER
-from streamgroup.options.source import HINTS, SOURCE
+from streamgroup.options.source import HINTS, SOURCE, SPARK
 from streamgroup.options.types import GroupMode, Isolation
 from streamgroup.options.zookeeper import ZOOKEEPER
 
@@ -33,7 +45,6 @@ OF_SPARK = """
     maxRecordsPerPartition maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay includeHeaders groupIdPrefix
     fetchOffset.numRetries fetchOffset.retryIntervalMs kafkaConsumer.pollTimeoutMs
 """
-SPARK = set(OF_SPARK.split())
 """The options of Spark's own source."""
 
 DIFFERS = {
@@ -110,8 +121,8 @@ def test_the_defaults_of_used_properties_are_javas(name: str) -> None:
         default = default_of(option)
         if isinstance(default, Enum):
             default = default.name
-        elif default is MISSING and option.default not in ("", "none"):
-            default = option.default.strip("`")
+        elif default is MISSING and option.default_text not in ("", "none"):
+            default = option.default_text.strip("`")
         elif isinstance(default, tuple):
             default = f"[{', '.join(default)}]"
         ours = "null" if default is None or default is MISSING else str(default)
@@ -119,13 +130,11 @@ def test_the_defaults_of_used_properties_are_javas(name: str) -> None:
 
 
 def test_every_option_of_spark_has_its_row() -> None:
-    ours = {"includeDamagedBatches", "includeInnerIndex", "maxBytesPerTrigger", "strict"}
-    ours |= {option.name for option in SOURCE if option.name.startswith(("group.", "sasl."))}
-    assert {option.name for option in SOURCE} - ours == SPARK
+    assert {option.name for option in SPARK} == {*OF_SPARK.split()}
 
 
 def test_every_option_of_sparks_source_has_no_effect_in_a_write() -> None:
-    assert [name for name in SPARK if WRITES[name].scope] == []
+    assert [name for name in OF_SPARK.split() if WRITES[name].scope] == []
 
 
 ROWS = [*((row, Scope.ALL) for row in TABLE.values()), *((row, Scope.WRITE) for row in WRITES.values())]
@@ -176,7 +185,18 @@ PAGE_TABLES = {"options.md": (*SOURCE, *ZOOKEEPER, *KAFKA), "write-options.md": 
 def test_the_docs_are_those_of_the_tables_and_have_every_option(page: str) -> None:
     text = (DOCS / page).read_text()
     assert text == PAGES[page](), "run: make docs"
-    assert [option.name for option in PAGE_TABLES[page] if f"`{option.name}`" not in text] == []
+    other_page = "".join(PAGES[other]() for other in PAGES if other != page)
+    for option in PAGE_TABLES[page]:
+        is_there = option.why in {FOR_READS, FOR_CONSUMERS, FOR_PRODUCERS}
+        assert f"`{option.name}`" in (other_page if is_there else text)
+
+
+LITERALS = [o for o in (*WRITES.values(), *TABLE.values()) if re.fullmatch(r"`[^`.]+`", o.default_text) and o.target]
+
+
+@pytest.mark.parametrize("option", LITERALS, ids=lambda option: option.name)
+def test_a_default_that_the_docs_write_in_another_way_is_that_of_the_field(option: Option) -> None:
+    assert option.kind.parse(option.default_text.strip("`")) == default_of(option)
 
 
 @pytest.mark.parametrize("line", [line for page in PAGES.values() for line in page().splitlines() if line[:1] == "|"])
