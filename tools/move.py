@@ -14,9 +14,11 @@ is written. The command ends with what is left to do by hand.
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -299,9 +301,14 @@ def _rename_symbol(sources: Sources, module: str, symbol: str, new: str) -> None
     packages = ""
     for part in module.split(".")[1:-1]:
         packages = rf"(?:{packages}{part}\.)?"
-    for page, text in sources.texts.items():
-        if page.endswith((".md", "mutants/table.toml")):  # `Name`, `Name.method`, `group.Name` in code
-            sources.texts[page] = re.sub(rf"(?<=[`\"])({packages}){symbol}(?=[`\".(])", rf"\1{other}", text)
+    for file, text in sources.texts.items():
+        if file.endswith((".md", "mutants/table.toml")):  # `Name`, `Name.method`, `group.Name` in code
+            sources.texts[file] = re.sub(rf"(?<=[`\"])({packages}){symbol}(?=[`\".(])", rf"\1{other}", text)
+        elif file.endswith(".py") and f'"{symbol}"' in text:  # a table of names by module, and exports
+            text = re.sub(rf'"{symbol}"(?=: "{re.escape(module)}")', f'"{other}"', text)  # noqa: PLW2901
+            if other in bound(ast.parse(text)):
+                text = re.sub(rf'(__all__ = \[[^\]]*)"{symbol}"', rf'\1"{other}"', text)  # noqa: PLW2901
+            sources.texts[file] = text
 
 
 def _move_symbol(sources: Sources, old: str, new: str, symbol: str) -> None:
@@ -314,13 +321,18 @@ def _move_symbol(sources: Sources, old: str, new: str, symbol: str) -> None:
     sources.texts[new_path] = merged(inlined(sources.texts[new_path], new), inlined(piece, new), sources.source)
 
 
-def left(root: Path, olds: Collection[str]) -> Iterator[str]:
-    """Yield what is to do by hand after `olds` have moved: unclear mentions of them, mutants that no longer fit."""
+def left(root: Path, olds: Collection[str], new: str) -> Iterator[str]:
+    """Yield what is to do by hand: unclear mentions of `olds`, which are now `new`, and mutants that no longer fit."""
     gone = [old.split(".") for old in olds if ":" not in old]
     files = "|".join(f"{parts[-1]}\\.py" for parts in gone) or "(?!)"  # matches nothing
     names = "|".join(rf"{parts[-2]}\.{parts[-1]}" for parts in gone) or "(?!)"
+    former = "|".join(name for old in olds if (name := old.partition(":")[2]) and ":" in new) or "(?!)"
     sources = Sources(root)
     for path, text in sources.texts.items():
+        if path.endswith(".py") and re.search(rf"\b(?:{former})\b", text):
+            for token in tokenize.generate_tokens(io.StringIO(text).readline):
+                if "NAME" not in tokenize.tok_name[token.type] and re.search(rf"\b(?:{former})\b", token.string):
+                    yield f"{path}:{token.start[0]} may mean the former name: {' '.join(token.string.split())[:100]}"
         for number, line in enumerate(text.splitlines(), 1):
             for token in re.findall(rf"(?<![\w.-])(?:[\w-]+/)*(?:{files})(?!\w)", line):
                 if _resolved(token, path, sources.texts) is None:
@@ -345,11 +357,13 @@ def main(old: tuple[str, ...], new: str, rename: tuple[str, ...]) -> None:
         raise click.ClickException(f"{refused}. Nothing was written") from None
     python = [path for path in changed if path.endswith(".py")]
     ruff = [sys.executable, "-m", "ruff"]
-    subprocess.run([*ruff, "check", "--quiet", "--fix-only", "--select", "I,F401", *python], cwd=ROOT, check=False)
+    subprocess.run(
+        [*ruff, "check", "--quiet", "--fix-only", "--select", "I,F401,RUF022", *python], cwd=ROOT, check=False
+    )
     subprocess.run([*ruff, "format", "--quiet", *python], cwd=ROOT, check=True)
     subprocess.run(["git", "add", "--all"], cwd=ROOT, check=True)
     click.echo(f"{len(changed)} files changed")
-    for note in [*notes, *left(ROOT, old)]:
+    for note in [*notes, *left(ROOT, old, new)]:
         click.echo(f"- {note}")
     subprocess.run([*ruff, "check", "--quiet", "--output-format", "concise", *python], cwd=ROOT, check=False)
 

@@ -163,7 +163,7 @@ def test_all_that_refers_to_a_module_follows_it(root: Path) -> None:
     assert '"streamgroup.desk.book", "streamgroup.library.quires"' in pyproject
     assert 'layers = [\n    "quires : margins",\n]' in pyproject, "it is in another package now"
     assert '"unit/desk/test_book.py"]' in (root / "tests/mutants/table.toml").read_text()
-    assert list(left(root, ["streamgroup.library.atlas"])) == []
+    assert list(left(root, ["streamgroup.library.atlas"], "streamgroup.desk.book")) == []
     assert run(root, "from streamgroup.desk import lamps, reader; print(reader.plan(3))") == "14\n"
 
 
@@ -229,7 +229,18 @@ def test_a_definition_is_renamed_where_it_is(root: Path) -> None:
     page.write_text("`take` takes, `take()` too; `library.take`, `desk.take`; `taken`.\n")
     table = root / "tests/mutants/table.toml"
     table.write_text(table.read_text().replace('file = "library/quires.py"', 'symbol = "library.take"'))
+    top = root / "streamgroup/__init__.py"
+    top.write_text(
+        "from streamgroup.library.atlas import take\n"
+        '__all__ = [\n    "take"]\n_LAZY = {"take": "streamgroup.library.atlas", "x": "streamgroup.x"}\n'
+    )
+    lamps = root / "streamgroup/desk/lamps.py"
+    lamps.write_text(lamps.read_text() + "# take it\ny = 'or take that'\n")
     move(root, ["streamgroup.library.atlas:take"], "streamgroup.library.atlas:fetch", {})
+    assert '"fetch"]\n_LAZY = {"fetch": "streamgroup.library.atlas", "x"' in top.read_text()
+    found = [*left(root, ["streamgroup.library.atlas:take"], "streamgroup.library.atlas:fetch")]
+    assert "streamgroup/desk/lamps.py:4 may mean the former name: # take it" in found
+    assert "streamgroup/desk/lamps.py:5 may mean the former name: 'or take that'" in found
     assert "def fetch(held" in (root / "streamgroup/library/atlas.py").read_text()
     reader = (root / "streamgroup/desk/reader.py").read_text()
     assert 'fetch({"a": quires}) + atlas.fetch({"b": 1})' in reader
