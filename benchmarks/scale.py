@@ -31,13 +31,13 @@ from streamgroup.coordinator.threads import log_watcher
 from streamgroup.executor.read.cursor import Cursor
 from streamgroup.executor.read.kafka import KAFKA_READ_FORMAT
 from streamgroup.executor.read.recovery import Recovery
-from streamgroup.group.assigning import GroupMember
+from streamgroup.group.assignor_types import GroupMember
 from streamgroup.group.assignors import ASSIGNORS
 from streamgroup.group.commits import CommitVerdict, refusals
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.offsets.kafka import commit_verdicts
 from streamgroup.group.offsets.store import CommitOffsets, FetchOffsets, MemoryOffsetStore
-from streamgroup.group.positions import Origin
+from streamgroup.group.start_positions import Origin
 from streamgroup.kafka.cluster.metadata import snapshot_of
 from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.kafka.wire.consumer import (

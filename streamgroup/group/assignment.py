@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from streamgroup.errors import DecodeError
-from streamgroup.group.assigning import NO_GENERATION, GroupMember
+from streamgroup.group.assignor_types import NO_GENERATION, GroupMember
 from streamgroup.group.assignors import ASSIGNORS, JAVAS
 from streamgroup.group.events import MetadataRefreshed
 from streamgroup.group.sticky import decode_user_data

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from streamgroup.group.assigning import Assignment, Assignor, GroupMember, java_order, subscribed
+from streamgroup.group.assignor_types import Assignment, Assignor, GroupMember, java_order, subscribed
 from streamgroup.group.sticky import assign_cooperative_sticky
 from streamgroup.model import NO_LEADER, PartitionInfo, TopicInfo, TopicPartition
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from streamgroup.errors import SkippedBatchError
 from streamgroup.group.commits import CommitMetadata
-from streamgroup.group.positions import Origin, StartPosition
+from streamgroup.group.start_positions import Origin, StartPosition
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     NO_TOPIC_ID,

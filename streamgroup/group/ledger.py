@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from streamgroup.errors import SkippedBatchError
 from streamgroup.group.commits import NO_GENERATION, NOT_FOUNDED, Commit, CommitMetadata, Commits, CommitVerdict
 from streamgroup.group.holdings import Held, InFlightBatch, InFlightBatches, Summary, summary_of
-from streamgroup.group.positions import (
+from streamgroup.group.start_positions import (
     Origin,
     StartPosition,
     applies_starting_offsets,

@@ -31,9 +31,9 @@ from streamgroup.group.offsets.store import (
     PartitionVerdict,
     Verdict,
 )
-from streamgroup.group.positions import Origin
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, offsets_error
 from streamgroup.group.registry.events import RegistryAction, RegistryEvent
+from streamgroup.group.start_positions import Origin
 from streamgroup.group.state_machine import State
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicInfo, TopicPartition
 from streamgroup.text import counted

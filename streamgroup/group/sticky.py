@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streamgroup.group.assigning import NO_GENERATION, Assignment, GroupMember, java_order, subscribed
+from streamgroup.group.assignor_types import NO_GENERATION, Assignment, GroupMember, java_order, subscribed
 from streamgroup.kafka.wire.primitives import INT32, Bytes
 from streamgroup.model import TopicInfo, TopicPartition
 

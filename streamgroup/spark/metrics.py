@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.monitoring.families import Family, LogKey, LogTimes, MetricKind, families, log_ends
+from streamgroup.monitoring.metric_families import Family, LogKey, LogTimes, MetricKind, families, log_ends
 from streamgroup.spark.queries import driver_context, jvm_pid
 from streamgroup.spark.query_counter import QueryCounter, stop_counting
 from streamgroup.text import host_port

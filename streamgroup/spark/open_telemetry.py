@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from streamgroup.coordinator.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
-from streamgroup.monitoring.families import Family, MetricKind, families
+from streamgroup.monitoring.metric_families import Family, MetricKind, families
 from streamgroup.spark.metrics import DriverMetrics
 from streamgroup.spark.queries import driver_context, jvm_pid
 from streamgroup.spark.query_counter import QueryCounter, await_events, stop_counting

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from streamgroup.coordinator.planning.batch import replay_ranges
 from streamgroup.coordinator.run import spark_calls
 from streamgroup.coordinator.run.spark_calls import SparkCalls
-from streamgroup.group import assignment, positions, rejoining
+from streamgroup.group import assignment, rejoining, start_positions
 from streamgroup.group import ledger as ledger_module
 from streamgroup.group.assignment import HeldAssignment
 from streamgroup.group.commits import Commit
@@ -25,7 +25,7 @@ from streamgroup.group.holdings import Held, InFlightBatches
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member
 from streamgroup.group.membership import Membership
-from streamgroup.group.positions import StartPosition
+from streamgroup.group.start_positions import StartPosition
 from streamgroup.group.user_data import decode_basis
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, TopicPartition
 from tests.fakes.coordinator import GroupCoordinator
@@ -161,7 +161,7 @@ def ahead_without_the_run(stack: ExitStack) -> None:
         asked = checkpoint.run == run or metadata.asked == checkpoint.sequence
         return same and metadata.sequence < checkpoint.sequence and asked
 
-    replace(stack, positions, "_proven", proven)
+    replace(stack, start_positions, "_proven", proven)
 
 
 def ahead_from_the_logged_end(stack: ExitStack) -> None:
@@ -182,7 +182,7 @@ def ahead_without_having_asked(stack: ExitStack) -> None:
         same = metadata.lineage == checkpoint.lineage and metadata.run == checkpoint.run
         return bool(same and metadata.sequence < checkpoint.sequence)
 
-    replace(stack, positions, "_proven", proven)
+    replace(stack, start_positions, "_proven", proven)
 
 
 def no_commit_at_once(stack: ExitStack) -> None:

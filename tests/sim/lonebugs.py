@@ -7,10 +7,10 @@ from typing import Any
 
 from streamgroup.coordinator.run.planner import Planner
 from streamgroup.group import ledger as ledger_module
-from streamgroup.group import positions
+from streamgroup.group import start_positions
 from streamgroup.group.holdings import Held
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.positions import StartPosition
+from streamgroup.group.start_positions import StartPosition
 from streamgroup.model import Document, TopicPartition
 from tests.sim import checker as words
 from tests.sim.bugs import Bug, replace
@@ -19,7 +19,7 @@ from tests.sim.settings import Kind
 
 def commit_before_checkpoint(stack: ExitStack) -> None:
     """A query that is not a member goes on as a member does: at its commit."""
-    real = positions.start_of
+    real = start_positions.start_of
 
     def start_of(*args: Any, **kwargs: Any) -> StartPosition:
         return real(*args, **{**kwargs, "alone": False})

@@ -11,7 +11,7 @@ from streamgroup.coordinator.run.run_events import RunEvents
 from streamgroup.group import events as ev
 from streamgroup.group.holdings import InFlightBatch
 from streamgroup.group.member import Member, MemberAction, Resolve
-from streamgroup.group.positions import Origin
+from streamgroup.group.start_positions import Origin
 from streamgroup.model import (
     CommittedOffset,
     Document,

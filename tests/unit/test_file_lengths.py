@@ -49,7 +49,7 @@ REASONS = {
     "kafka/producer/bookkeeping.py": "with the machine it would have more than 800 lines",
     "kafka/producer/kafka07_machine.py": "legacy: the producer of Kafka 0.7 as a pure machine",
     "kafka/producer/machine.py": "the producer as a pure machine",
-    "kafka/producer/partition.py": "with the machine it would have more than 800 lines",
+    "kafka/producer/partition_queue.py": "with the machine it would have more than 800 lines",
     "kafka/records/damage.py": "the rules by which damaged batches are set aside",
     "kafka/records/encode_numpy.py": "the encoders in numpy, if there is no compiled kernel",
     "kafka/records/scan.py": "the scan in numpy, if there is no compiled kernel",

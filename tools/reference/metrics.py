@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamgroup.monitoring.families import families
+from streamgroup.monitoring.metric_families import families
 
 NAME = "metrics-reference.md"
 _INTRODUCTION = """\

@@ -23,7 +23,7 @@ from streamgroup.coordinator.run.steps import NOW, Steps, Until
 from streamgroup.errors import SkippedBatchError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction
-from streamgroup.group.positions import is_of_a_query
+from streamgroup.group.start_positions import is_of_a_query
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition, name_some
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from streamgroup.coordinator.run.steps import NOW, Steps, Until
 from streamgroup.errors import DataLossError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction, Resolve
-from streamgroup.group.positions import Origin
+from streamgroup.group.start_positions import Origin
 from streamgroup.model import EARLIEST, ClusterSnapshot, Document, Position, TopicPartition, name_some
 
 if TYPE_CHECKING:

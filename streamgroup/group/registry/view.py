@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamgroup.errors import DecodeError
-from streamgroup.group.assigning import java_order
+from streamgroup.group.assignor_types import java_order
 from streamgroup.group.assignors import chunks
 from streamgroup.group.registry import nodes as f
 from streamgroup.group.registry.nodes import GroupPaths

@@ -2,7 +2,7 @@
 
 It turns records and the brokers' responses into requests and results: `events.py` has its events and actions. The
 states are in `bookkeeping.py`, the reactions to error codes in `reactions.py`, the order of the batches of a partition
-in `partition.py`.
+in `partition_queue.py`.
 
 An idempotent producer writes no duplicate. A batch keeps its identity and sequence number in every attempt, so that the
 broker recognizes it. It gets new ones only if every attempt was answered, and each answer shows that the batch was not
@@ -31,7 +31,7 @@ from streamgroup.kafka.producer.bookkeeping import (
     Topics,
 )
 from streamgroup.kafka.producer.config import Idempotence, ProducerConfig
-from streamgroup.kafka.producer.partition import PartitionQueue
+from streamgroup.kafka.producer.partition_queue import PartitionQueue
 from streamgroup.kafka.producer.reactions import (
     UNEXPECTED_ATTEMPTS,
     Appended,

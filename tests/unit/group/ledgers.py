@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from streamgroup.group.commits import Commit, CommitMetadata, CommitVerdict
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.positions import StartPosition
+from streamgroup.group.start_positions import StartPosition
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     CommittedOffset,

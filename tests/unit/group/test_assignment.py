@@ -16,7 +16,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamgroup.group.assigning import GroupMember, java_order, subscribed
 from streamgroup.group.assignment import (
     Division,
     Leadership,
@@ -27,6 +26,7 @@ from streamgroup.group.assignment import (
     read_assignment,
     read_roster,
 )
+from streamgroup.group.assignor_types import GroupMember, java_order, subscribed
 from streamgroup.group.assignors import ASSIGNORS, COOPERATIVE, chunks, member_order
 from streamgroup.group.events import MetadataRefreshed
 from streamgroup.group.requests import JoinSubscription, join_group

@@ -11,7 +11,7 @@ from streamgroup.errors import SkippedBatchError
 from streamgroup.group.commits import NOT_FOUNDED, RECOMMIT_AFTER_S, CommitMetadata, CommitVerdict
 from streamgroup.group.holdings import summary_of
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.positions import Origin, StartPosition
+from streamgroup.group.start_positions import Origin, StartPosition
 from streamgroup.model import (
     INITIAL_DOCUMENT,
     CommittedOffset,

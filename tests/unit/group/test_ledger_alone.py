@@ -11,7 +11,7 @@ from streamgroup.errors import ConfigError, SkippedBatchError
 from streamgroup.group.commits import NOT_FOUNDED, CommitVerdict, Offsets
 from streamgroup.group.holdings import Held, InFlightBatch, InFlightBatches
 from streamgroup.group.ledger import Ledger
-from streamgroup.group.positions import Origin
+from streamgroup.group.start_positions import Origin
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from tests.unit.group.ledgers import NOW, A, B, C, accept, document, due, last_commit, offsets, ours, told, topics
 

@@ -16,7 +16,7 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member, MemberAction, Resolve
 from streamgroup.group.membership import Membership
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
-from streamgroup.group.positions import Origin
+from streamgroup.group.start_positions import Origin
 from streamgroup.group.timing import MemberConfig
 from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest

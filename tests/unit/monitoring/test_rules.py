@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.cli.main import main
-from streamgroup.monitoring.families import MetricKind, families
+from streamgroup.monitoring.metric_families import MetricKind, families
 from tests.unit.test_doc_blocks import parse
 from tests.unit.test_docs import anchors
 

@@ -21,7 +21,7 @@ from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.model import Document, Position, TopicPartition
-from streamgroup.monitoring.families import Family, families
+from streamgroup.monitoring.metric_families import Family, families
 from streamgroup.monitoring.query_totals import QueryTotals
 from streamgroup.spark import metrics as module
 from streamgroup.spark import open_telemetry as otel
@@ -31,7 +31,7 @@ from streamgroup.spark.metrics import READING_S, STATUS_TIMEOUT_S, DriverMetrics
 from streamgroup.spark.open_telemetry import OpenTelemetryMetrics
 from streamgroup.spark.query_counter import DELIVERY_MS, QueryCounter, await_events, stop_counting
 from tests.collector import collector, sums
-from tests.unit.monitoring.test_families import figures, status
+from tests.unit.monitoring.test_metric_families import figures, status
 from tests.waiting import wait_until
 
 JVM = 4711

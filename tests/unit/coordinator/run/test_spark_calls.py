@@ -20,7 +20,7 @@ from streamgroup.coordinator.run.spark_calls import LOOK_AGAIN_S as GATE_S
 from streamgroup.coordinator.run.steps import Steps
 from streamgroup.errors import SkippedBatchError, TransportError
 from streamgroup.group import events as ev
-from streamgroup.group.positions import CommitMetadata
+from streamgroup.group.start_positions import CommitMetadata
 from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, FetchRange, FetchTask, OffsetRange
 from streamgroup.options.types import GroupOptions, LimitOptions

@@ -18,7 +18,7 @@ from streamgroup.coordinator.run.startup import StartingOffsets, Startup, losses
 from streamgroup.errors import BrokerError, ConfigError, DataLossError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Resolve
-from streamgroup.group.positions import Origin
+from streamgroup.group.start_positions import Origin
 from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.logline import parse
 from streamgroup.model import (

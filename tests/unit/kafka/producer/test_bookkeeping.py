@@ -11,7 +11,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.kafka.producer.batch import NO_IDENTITY, BatchState, ProducerBatch, ProducerIdentity
 from streamgroup.kafka.producer.bookkeeping import TABLE, IdentitySource, ProducerCue, ProducerState, Topics
 from streamgroup.kafka.producer.config import MOST_IN_FLIGHT, Idempotence, ProducerConfig
-from streamgroup.kafka.producer.partition import PartitionQueue
+from streamgroup.kafka.producer.partition_queue import PartitionQueue
 from streamgroup.model import PartitionInfo, TopicInfo
 from tests.unit.group.drivers import Even
 from tests.unit.kafka.producer.drivers import P0

@@ -14,12 +14,12 @@ import pytest
 from streamgroup.errors import KAFKA_ERRORS
 from streamgroup.kafka.producer import events as ev
 from streamgroup.kafka.producer import machine as machine_module
-from streamgroup.kafka.producer import partition as partition_module
+from streamgroup.kafka.producer import partition_queue as partition_module
 from streamgroup.kafka.producer.batch import NO_IDENTITY, BatchState, ProducerBatch
 from streamgroup.kafka.producer.bookkeeping import ProducerState
 from streamgroup.kafka.producer.config import Idempotence
 from streamgroup.kafka.producer.machine import Producer
-from streamgroup.kafka.producer.partition import PartitionQueue
+from streamgroup.kafka.producer.partition_queue import PartitionQueue
 from streamgroup.kafka.producer.reactions import Appended, CodeReaction
 from tests.unit.kafka.producer import world as worlds
 from tests.unit.kafka.producer.drivers import P0, P1, Driver

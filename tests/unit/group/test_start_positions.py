@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from streamgroup.group.commits import NOT_FOUNDED, CommitMetadata
-from streamgroup.group.positions import Origin, StartPosition, applies_starting_offsets, founding_generation, start_of
+from streamgroup.group.start_positions import (
+    Origin,
+    StartPosition,
+    applies_starting_offsets,
+    founding_generation,
+    start_of,
+)
 from streamgroup.kafka.wire.messages.offsets import NO_METADATA
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, Position, TopicPartition
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamgroup.coordinator.run.run_events import RunEventKind
 from streamgroup.group.events import JoinCause
-from streamgroup.monitoring.families import (
+from streamgroup.monitoring.metric_families import (
     KEPT_S,
     MOST_POINTS,
     Family,
