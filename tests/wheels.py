@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("streamgroup", "pyspark_streamgroup")
 _TYPED = ("streamgroup/py.typed", "streamgroup/kafka/records/_kernel.pyi")
 _DATA = ("streamgroup/testing/jars.sha256",)
-_PAGE = "streamgroup/monitoring/page/page"
+_PAGE = "streamgroup/monitoring/page/static"
 _KERNEL = re.compile(r"streamgroup/kafka/records/_kernel\.abi3\.so")
 TAG = re.compile(r"-cp311-abi3-(manylinux|musllinux|macosx)\S+\.whl")
 """The end of the name of a wheel that is published."""

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_VENDOR = Path(__file__).parents[1] / "streamgroup" / "monitoring" / "page" / "page" / "vendor"
+_VENDOR = Path(__file__).parents[1] / "streamgroup" / "monitoring" / "page" / "static" / "vendor"
 _VERSION = re.compile(r"from the npm package (?P<name>\S+) (?P<version>\S+) ")
 _LICENSE = re.compile(r"\((?P<license>[\w.-]+)\)")
 
@@ -25,7 +25,7 @@ def component() -> dict[str, Any]:
     purl = f"pkg:npm/{version['name']}@{version['version']}"
     return {
         "bom-ref": purl,
-        "description": "charts of the live page, in the wheel below streamgroup/monitoring/page/page/vendor",
+        "description": "charts of the live page, in the wheel below streamgroup/monitoring/page/static/vendor",
         "licenses": [{"license": {"id": license_["license"]}}],
         "name": version["name"],
         "purl": purl,

@@ -32,7 +32,7 @@ def test_the_wheel_reads_writes_commits_and_starts_a_query_again_after_its_conte
     venv.create(environment, with_pip=True)
     binaries = environment / "bin"
     wheel = built_wheel(tmp_path)
-    files = (ROOT / "streamgroup" / "monitoring" / "page" / "page").rglob("*")
+    files = (ROOT / "streamgroup" / "monitoring" / "page" / "static").rglob("*")
     page = {str(path.relative_to(ROOT)) for path in files if path.is_file()}
     assert page <= set(zipfile.ZipFile(wheel).namelist()), "the wheel lacks files of the live page"
     install = [binaries / "python", "-m", "pip", "install", "--quiet", wheel, f"pyspark=={version}.*"]

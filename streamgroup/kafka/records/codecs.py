@@ -58,9 +58,9 @@ class Codec(NamedTuple):
 
 def codec_of(number: int) -> Codec:
     """Return the codec with this `number` in a batch's attributes. Raises UnsupportedCodec."""
-    codec = CODEC_NAMES.get(number)
+    codec = CODECS_BY_NUMBER.get(number)
     if codec is None:
-        known = ", ".join(f"{n} {c.name}" for n, c in CODEC_NAMES.items())
+        known = ", ".join(f"{n} {c.name}" for n, c in CODECS_BY_NUMBER.items())
         raise UnsupportedCodec(f"compressed by codec {number}; supported: {known}")
     return codec
 
@@ -295,7 +295,7 @@ def _into(module: Any) -> Callable[[memoryview, Bytes], int]:
     return lambda data, out: int(module.decompress_into(data, out.data))
 
 
-CODEC_NAMES = {
+CODECS_BY_NUMBER = {
     NONE: Codec("none", len, _inflate_none),
     GZIP: Codec("gzip", _bound_gzip, _inflate_gzip),
     SNAPPY: Codec("snappy", _bound_snappy, _inflate_snappy),
@@ -343,7 +343,7 @@ def xxh32(data: bytes) -> int:
     return total ^ total >> 16
 
 
-CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+CODEC_NUMBERS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 """The numbers of the codecs in a batch's attributes, by their names in `compression.type`."""
 LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131_072, 23)}
 DEFAULT_LEVELS = {"gzip": 6, "lz4": 9, "zstd": 3}
@@ -377,8 +377,8 @@ def compressor(codec: str, level: int | None, *, broken_lz4: bool = False) -> Co
     With `broken_lz4` an lz4 frame has the header checksum that brokers before 0.10 require. Raises ValueError for an
     unknown codec or level.
     """
-    if codec not in CODECS:
-        raise ValueError(f"unknown codec {codec!r}: supported are {', '.join(CODECS)}")
+    if codec not in CODEC_NUMBERS:
+        raise ValueError(f"unknown codec {codec!r}: supported are {', '.join(CODEC_NUMBERS)}")
     levels = LEVELS.get(codec)
     if level is not None and (levels is None or level not in levels):
         known = "no levels" if levels is None else f"the levels {levels[0]} to {levels[-1]}"
@@ -392,7 +392,7 @@ def compressor(codec: str, level: int | None, *, broken_lz4: bool = False) -> Co
         "lz4": lambda data: _lz4(data, chosen, broken_lz4),
         "zstd": lambda data: bytes(cramjam.zstd.compress(data, chosen)),
     }[codec]
-    return Compressor(CODECS[codec], compress)
+    return Compressor(CODEC_NUMBERS[codec], compress)
 
 
 def _blocks(data: memoryview, size: int) -> Iterator[memoryview]:

@@ -79,7 +79,7 @@ def _listening(host: str, port: int) -> socket.socket:
         ) from None
 
 
-PAGE = Path(__file__).parent / "page"
+STATIC_FILES = Path(__file__).parent / "static"
 _LONGEST_FORM = 4096
 _LARGE = 1024
 """Answers from this size on are compressed."""
@@ -92,7 +92,7 @@ def application(board: Board, access: Access, interval: float) -> Starlette:
     """Return the application that shows `board`, which is read every `interval` seconds."""
 
     def file(name: str) -> Callable[[Request], Response]:
-        return lambda _: FileResponse(PAGE / name, headers={"Cache-Control": "no-cache"})
+        return lambda _: FileResponse(STATIC_FILES / name, headers={"Cache-Control": "no-cache"})
 
     routes = [
         Route("/", file("index.html")),
@@ -104,7 +104,7 @@ def application(board: Board, access: Access, interval: float) -> Starlette:
         Route("/api/topics", _view(board, lambda _: ((), views.topics_view))),
         Route("/api/topic", _view(board, _topic)),
         Route("/api/cluster", _view(board, lambda _: ((), views.cluster_view))),
-        Mount("/assets", StaticFiles(directory=PAGE)),
+        Mount("/assets", StaticFiles(directory=STATIC_FILES)),
     ]
     return Starlette(
         routes=routes, middleware=[Middleware(Guard, access=access), Middleware(GZipMiddleware, minimum_size=_LARGE)]

@@ -17,7 +17,17 @@ import snappy
 
 from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec
 from streamgroup.kafka.records import codecs
-from streamgroup.kafka.records.codecs import CODECS, GZIP, LZ4, SNAPPY, ZSTD, bound, fix_lz4_checksum, inflated, xxh32
+from streamgroup.kafka.records.codecs import (
+    CODEC_NUMBERS,
+    GZIP,
+    LZ4,
+    SNAPPY,
+    ZSTD,
+    bound,
+    fix_lz4_checksum,
+    inflated,
+    xxh32,
+)
 from tests.unit.kafka.records.encoder import compress, unsigned_varint, xerial
 from tests.unit.kafka.records.encoder_sets import lz4_broken
 
@@ -211,7 +221,7 @@ def test_an_unknown_codec_is_named_with_the_known_ones() -> None:
 
 
 def test_uncompressed_bytes_beyond_the_room_are_too_large() -> None:
-    assert set(codecs.CODEC_NAMES) == {codecs.NONE, GZIP, SNAPPY, LZ4, ZSTD}
+    assert set(codecs.CODECS_BY_NUMBER) == {codecs.NONE, GZIP, SNAPPY, LZ4, ZSTD}
     with pytest.raises(TooLarge):
         codecs.inflate(codecs.NONE, memoryview(b"abc"), np.empty(2, np.uint8))
 
@@ -259,7 +269,7 @@ JAVA_LZ4_HEADER = 7
 def compressed(codec: str, data: bytes, level: int | None = None, *, broken_lz4: bool = False) -> bytes:
     chosen = codecs.compressor(codec, level, broken_lz4=broken_lz4)
     assert chosen is not None
-    assert chosen.number == CODECS[codec]
+    assert chosen.number == CODEC_NUMBERS[codec]
     return chosen.compress(memoryview(data))
 
 
@@ -269,7 +279,7 @@ def test_every_level_is_decompressed(codec: str, data: bytes) -> None:
     levels = [None, *{"gzip": (1, 9), "lz4": (1, 9, 17), "zstd": (-131_072, -5, 1, 22)}.get(codec, ())]
     for level in levels:
         frame = memoryview(compressed(codec, data, level))
-        assert bytes(inflated(CODECS[codec], frame, 1 << 24)) == data
+        assert bytes(inflated(CODEC_NUMBERS[codec], frame, 1 << 24)) == data
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", None, 12), ("zstd", -100, 19)])
@@ -326,5 +336,5 @@ def test_javas_own_lz4_and_snappy_are_made_of_the_same_records() -> None:
     for name in ("java-lz4.bin", "java-snappy.bin"):
         body = (VECTORS / "records" / name).read_bytes()[61:]
         codec = name[5:-4]
-        records = bytes(inflated(CODECS[codec], memoryview(body), 1 << 20))
+        records = bytes(inflated(CODEC_NUMBERS[codec], memoryview(body), 1 << 20))
         assert compressed(codec, records) == body

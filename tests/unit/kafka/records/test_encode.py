@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamgroup.errors import EncodeError
 from streamgroup.kafka.records import encode_numpy
-from streamgroup.kafka.records.codecs import CODECS, fix_lz4_checksum, inflated
+from streamgroup.kafka.records.codecs import CODEC_NUMBERS, fix_lz4_checksum, inflated
 from streamgroup.kafka.records.decode import DecodeOptions
 from streamgroup.kafka.records.encode import EncodedRecords, Encoder, RecordColumns, RecordFormat
 from streamgroup.testing.kafka07.codecs import decompress
@@ -58,7 +58,7 @@ def fit(rows: Sequence[Sent], record_format: RecordFormat) -> list[Sent]:
 
 def check(encoder: Encoder, codec: str, rows: Sequence[Sent], encoded: EncodedRecords) -> None:
     """Compare the bytes with the reference's, around the same compressed records. Let decoders read them back."""
-    form, data, number = encoder.record_format, bytes(encoded.sealed()), CODECS[codec]
+    form, data, number = encoder.record_format, bytes(encoded.sealed()), CODEC_NUMBERS[codec]
     plain = reference_records(rows) if form is V2 else encode_rows.reference_set(rows, form)
     body = data[HEAD_SIZES[form] :]
     if form is V2:
@@ -317,11 +317,11 @@ def test_a_format_has_the_magic_and_the_codecs_of_its_generation_and_an_encoder_
     record_format: RecordFormat, magic: int, codecs: list[str]
 ) -> None:
     assert (record_format.magic, list(record_format.codecs)) == (magic, codecs)
-    for codec in CODECS.keys() - set(codecs):
+    for codec in CODEC_NUMBERS.keys() - set(codecs):
         says = f"codec {codec} in {record_format.label}: it has the codecs {', '.join(codecs)}"
         with pytest.raises(ValueError, match=says):
             Encoder(record_format, codec)
-    assert [CODECS[codec] for codec in codecs] == list(range(len(codecs))), "a later format only adds numbers"
+    assert [CODEC_NUMBERS[codec] for codec in codecs] == list(range(len(codecs))), "a later format only adds numbers"
 
 
 LZ4, TRANSACTIONAL = 3, 0x10

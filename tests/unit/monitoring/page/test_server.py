@@ -22,7 +22,7 @@ from streamgroup.errors import ConfigError, StreamGroupError, TransportError
 from streamgroup.monitoring.page.access import COOKIE, Access, Guard, is_loopback
 from streamgroup.monitoring.page.history import views
 from streamgroup.monitoring.page.history.history import History
-from streamgroup.monitoring.page.server import PAGE, Board, BoardPoller, application, serve
+from streamgroup.monitoring.page.server import STATIC_FILES, Board, BoardPoller, application, serve
 from tests.unit.monitoring.page.readings import Cluster, group, partitions, reading
 from tests.waiting import wait_until
 
@@ -234,12 +234,12 @@ def test_a_form_of_another_site_or_of_another_size_is_refused(board: Board) -> N
 
 # -- the files ---------------------------------------------------------------------------------------------------------
 
-FILES = sorted(path for path in PAGE.rglob("*") if path.is_file())
+FILES = sorted(path for path in STATIC_FILES.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
 def test_every_file_is_served_and_none_loads_anything_from_elsewhere(board: Board, file: Path) -> None:
-    assert client(board).get(f"/assets/{file.relative_to(PAGE)}").status_code == 200
+    assert client(board).get(f"/assets/{file.relative_to(STATIC_FILES)}").status_code == 200
     if "vendor" in file.parts:
         return
     text = file.read_text()
@@ -251,11 +251,11 @@ def test_every_file_is_served_and_none_loads_anything_from_elsewhere(board: Boar
 
 
 def test_the_chart_library_is_the_one_that_its_note_names() -> None:
-    note = (PAGE / "vendor" / "VERSION").read_text()
+    note = (STATIC_FILES / "vendor" / "VERSION").read_text()
     named = re.findall(r"^([0-9a-f]{64})  (\S+)$", note, re.MULTILINE)
     assert {name for _, name in named} == {"uPlot.esm.js", "uPlot.min.css", "uPlot.LICENSE"}
     for digest, name in named:
-        assert hashlib.sha256((PAGE / "vendor" / name).read_bytes()).hexdigest() == digest
+        assert hashlib.sha256((STATIC_FILES / "vendor" / name).read_bytes()).hexdigest() == digest
 
 
 class View:
