@@ -302,7 +302,7 @@ def test_a_number_has_the_range_that_javas_producer_gives_it(name: str, lowest: 
 )
 def test_a_compression_level_has_the_range_of_its_codec(codec: str, lowest: int, highest: int, default: int) -> None:
     name = f"compression.{codec}.level"
-    assert ROWS[name].default == f"`{default}`"
+    assert ROWS[name].default_text == f"`{default}`"
     assert (ROWS[name].kind.parse(str(lowest)), ROWS[name].kind.parse(str(highest))) == (lowest, highest)
     for beyond in (lowest - 1, highest + 1):
         assert invalid(name, str(beyond)) == f"expected an integer from {lowest} to {highest}"
