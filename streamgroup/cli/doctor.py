@@ -51,8 +51,8 @@ from streamgroup.kafka.records import kernel
 from streamgroup.kafka.wire.kafka07 import LATEST_TIME, OffsetsRequest07
 from streamgroup.kafka.wire.messages.admin import DescribeGroupsRequest, ListGroupsRequest
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.kafka.wire.messages.group import (
+    FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,

@@ -28,6 +28,8 @@ from streamgroup.options.types import SourceOptions
 log = logging.getLogger("streamgroup")
 
 PARENT_EVERY_S = 0.2
+_DRIVER_ENDED = 1
+"""The exit status of a coordinator process whose driver has ended."""
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 """The main module of the process that Spark starts for a streaming source."""
 
@@ -140,7 +142,7 @@ def _watch_driver(coordinator: Coordinator, channel: ControlServer, jvm: int) ->
         channel.close()
         for handler in log.handlers:
             handler.flush()
-        os._exit(1)
+        os._exit(_DRIVER_ENDED)
 
 
 def _end_query(coordinator: Coordinator, channel: ControlServer) -> None:

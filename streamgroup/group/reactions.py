@@ -97,6 +97,11 @@ def reaction_to(purpose: Purpose, code: int) -> Reaction:
 
 
 def reaction_to_commit(code: int) -> Reaction:
+    """Return the reaction to `code` in an OffsetCommit response.
+
+    `commit_verdict` turns it into a verdict on each partition. `Member` follows the verdict: it retries the commit or
+    gives it up, and tells `Membership`, which joins the group again if the code concerns the membership.
+    """
     return _OF_COMMIT.get(code) or _EVERYWHERE.get(code) or _by_the_table(code)
 
 

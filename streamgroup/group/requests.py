@@ -16,7 +16,7 @@ from streamgroup.group.events import Lane
 from streamgroup.group.sticky import encode_user_data
 from streamgroup.group.timing import MemberConfig
 from streamgroup.kafka.wire.consumer import PROTOCOL_TYPE, ConsumerSubscription, by_topic, encode_subscription
-from streamgroup.kafka.wire.messages import coordinator as c
+from streamgroup.kafka.wire.messages import group as c
 from streamgroup.kafka.wire.messages import group as m
 from streamgroup.model import TopicPartition
 

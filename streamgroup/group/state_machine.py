@@ -21,7 +21,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.rejoining import RejoinWait
 from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.timing import MemberConfig
-from streamgroup.kafka.wire.messages.coordinator import coordinator_request, read_coordinator
+from streamgroup.kafka.wire.messages.group import coordinator_request, read_coordinator
 from streamgroup.model import Broker, TopicPartition
 from streamgroup.transitions import CueTable, name_of
 

@@ -14,7 +14,7 @@ from streamgroup.kafka.wire.messages.cluster import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
+from streamgroup.kafka.wire.messages.group import FindCoordinatorRequest
 from streamgroup.kafka.wire.messages.log import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetFetchRequest
 from streamgroup.kafka.wire.schema import Request

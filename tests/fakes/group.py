@@ -1,6 +1,6 @@
-"""A classic consumer group as Kafka's GroupCoordinator keeps it: states, members, timers. `coordinator.py` answers.
+"""A classic consumer group as Kafka's GroupCoordinator keeps it: states, members, timers.
 
-Followed from `GroupCoordinator.scala` and `ClassicGroup`: who is asked to rejoin when, whose session expires, what a
+`group_coordinator.py` answers requests by it. Followed from `GroupCoordinator.scala` and `ClassicGroup`: who is asked to rejoin when, whose session expires, what a
 static member's return does (KIP-345, KIP-814), what survives a move of the coordinator.
 """
 

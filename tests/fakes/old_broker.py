@@ -8,7 +8,7 @@ from typing import Any
 from streamgroup.kafka.net.handshake import RELEASES, BrokerRelease
 from streamgroup.kafka.wire.messages.admin import ListGroupsRequest, ListGroupsResponse
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.group import FindCoordinatorRequest, FindCoordinatorResponse
 from streamgroup.kafka.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
 from streamgroup.kafka.wire.schema import Request
 from tests.fakes.answers import METADATA

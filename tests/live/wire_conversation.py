@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from streamgroup.errors import ErrorCode
 from streamgroup.kafka.wire import consumer
 from streamgroup.kafka.wire.frames import decode_response, encode_request
-from streamgroup.kafka.wire.messages import admin, cluster, coordinator, group, log, offsets, produce, sasl, topics
+from streamgroup.kafka.wire.messages import admin, cluster, group, log, offsets, produce, sasl, topics
 from streamgroup.kafka.wire.messages.offsets import offset_fetch_request
 from streamgroup.kafka.wire.schema import Message, Request
 from streamgroup.kafka.wire.versions import BrokerVersions
@@ -242,8 +242,8 @@ def live_in_group(talk: Conversation, round_: int, name: str, topic: str) -> Non
 
 def find(talk: Conversation, round_: int, name: str) -> None:
     """FindCoordinator until there is one."""
-    version = talk.at(coordinator.FindCoordinatorRequest, round_)
-    request = coordinator.FindCoordinatorRequest(
+    version = talk.at(group.FindCoordinatorRequest, round_)
+    request = group.FindCoordinatorRequest(
         key=name if version < 4 else "", coordinator_keys=() if version < 4 else (name,)
     )
     for _ in attempts():

@@ -1,7 +1,7 @@
 """The simulated cluster: logs that grow, and three nodes between which the group's coordinator moves.
 
 `SimBroker.handle` checks what the moves make of a request: is this node the coordinator, and has it loaded the group.
-`tests/fakes/coordinator.py` answers the rest.
+`tests/fakes/group_coordinator.py` answers the rest.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, cast
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.membership import Membership
 from streamgroup.group.standalone import StandaloneMember
-from streamgroup.kafka.wire.messages.coordinator import (
+from streamgroup.kafka.wire.messages.group import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
+    JoinGroupRequest,
+    JoinGroupResponse,
 )
-from streamgroup.kafka.wire.messages.group import JoinGroupRequest, JoinGroupResponse
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import NO_TOPIC_ID, CommittedOffset, LogRange, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import GroupMode
-from tests.fakes.coordinator import GroupCoordinator, is_of_no_member
 from tests.fakes.group import GroupState, Reply
+from tests.fakes.group_coordinator import GroupCoordinator, is_of_no_member
 from tests.fakes.offsets import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in
 from tests.sim.clock import SimulatedClock
 from tests.sim.lines import GroupLines

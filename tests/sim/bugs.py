@@ -28,7 +28,7 @@ from streamgroup.group.membership import Membership
 from streamgroup.group.start_positions import StartPosition
 from streamgroup.group.user_data import decode_basis
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, TopicPartition
-from tests.fakes.coordinator import GroupCoordinator
+from tests.fakes.group_coordinator import GroupCoordinator
 from tests.sim import checker as words
 from tests.sim.settings import Kind
 

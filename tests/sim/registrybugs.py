@@ -144,7 +144,7 @@ def commit_while_releasing(stack: ExitStack) -> None:
     """A commit is made while partitions are given up: the fence lets it pass, for the session lives."""
 
     def may_commit(self: RegistryMembership) -> bool:
-        return self._state in {State.JOINING, State.STABLE} and self._session.connected
+        return self._state in {State.JOINING, State.STABLE} and self._lease.connected
 
     replace(stack, RegistryMembership, "may_commit", property(may_commit))
 

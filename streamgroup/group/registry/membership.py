@@ -77,10 +77,10 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._wait = RejoinWait(config.rebalance_wait_ms, cooperative=False)
         self._paths = paths
         self._noted = LoggedTexts()
-        self._session = SessionLease(config.session_timeout_ms)
+        self._lease = SessionLease(config.session_timeout_ms)
         # The group as last read, and the state of this member in it.
-        self._me = Registration(paths, new_incarnation)
-        self._seen = Seen(self._me)
+        self._registration = Registration(paths, new_incarnation)
+        self._seen = Seen(self._registration)
         self._claimed_topics: set[str] = set()
         """The topics in which this session may have owner nodes; each assignment removes those without any."""
         self._held = _NOTHING
@@ -95,7 +95,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     @property
     def member_id(self) -> str:
         """The consumer id of this session, `""` before the first."""
-        return self._me.consumer_id
+        return self._registration.consumer_id
 
     @property
     def view(self) -> View | None:
@@ -105,18 +105,18 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     @property
     def lease_at(self) -> float | None:
         """When the newest accepted transaction with the fence, or the newest accepted commit, was sent (R9)."""
-        return self._session.lease_at
+        return self._lease.lease_at
 
     @property
     def can_plan(self) -> bool:
         """Whether a batch of the owned partitions may be planned."""
-        session = self._session
-        return self._state is State.STABLE and not self.rebalance_wanted and session.connected and session.proven
+        lease = self._lease
+        return self._state is State.STABLE and not self.rebalance_wanted and lease.connected and lease.proven
 
     @property
     def may_commit(self) -> bool:
         """Whether commits are allowed. Not while partitions are released, since the fence would accept one (R31)."""
-        return self._state is State.STABLE and self._session.connected
+        return self._state is State.STABLE and self._lease.connected
 
     def _note_once(self, level: int, text: str) -> None:
         if self._noted.is_new(text):
@@ -131,16 +131,16 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
 
     def _stop(self, event: ev.Stop) -> None:
         self._wait.end()
-        self._session.end_lease()
-        present = self._me.topics is not None and self._session.connected
+        self._lease.end_lease()
+        present = self._registration.topics is not None and self._lease.connected
         self._requests.reset()
         if not present:
             self._left()
             return
         self._transition_to(State.LEAVING)
-        for operations in self._me.fenced([Delete(self._paths.owner(tp)) for tp in sorted(self._seen.mine)]):
+        for operations in self._registration.fenced([Delete(self._paths.owner(tp)) for tp in sorted(self._seen.mine)]):
             self._transact(RegistryPurpose.LEAVE, operations)
-        self._transact(RegistryPurpose.LEAVE, self._me.delete())
+        self._transact(RegistryPurpose.LEAVE, self._registration.delete())
         self._requests.set(RegistryTimer.LEAVE, self._now + LEAVE_TIMEOUT_MS / 1000)
 
     def _stop_unstarted(self, event: ev.Stop) -> None:
@@ -160,17 +160,17 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     def _fail(self, error: StreamGroupError) -> None:
         self._requests.reset()
         self._wait.end()
-        self._session.end_lease()
+        self._lease.end_lease()
         self._transition_to(State.FATAL)
         self._out.append(ev.Fail(error))
 
     # -- the session --------------------------------------------------------------------------------------------------
 
     def _began(self, event: zk.SessionBegan) -> None:
-        if self._me.session is not None:
+        if self._registration.session is not None:
             self._expired(zk.Expired("there is a new session"))
-        self._me.session = event.session_id
-        self._session.began(event.timeout_ms)
+        self._registration.session = event.session_id
+        self._lease.began(event.timeout_ms)
         if event.timeout_ms < (asked := self._config.session_timeout_ms):
             self._note_once(WARNING, _GRANTED.format(asked=asked, granted=event.timeout_ms))
         if self._generation < 0:
@@ -181,10 +181,11 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     def _enter(self, reason: str, cause: JoinCause) -> None:
         self._rejoin(reason, cause)
         self._requests.set(
-            RegistryTimer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session.timeout_ms)
+            RegistryTimer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._lease.timeout_ms)
         )
 
     def _expired(self, event: zk.Expired) -> None:
+        """Give up everything: ZooKeeper has removed the registration and the owner nodes with the session."""
         self._lose(event.reason)
         self._forget_session()
         self._transition_to(State.FINDING)
@@ -210,40 +211,40 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
 
     def _forget_session(self) -> None:
         self._requests.reset()
-        self._me.session = None
-        self._session.suspended()
+        self._registration.session = None
+        self._lease.suspended()
         self._claimed_topics.clear()
         self._drop_partitions()
         self._forget_registration()
 
     def _forget_registration(self) -> None:
-        self._me.forget()
+        self._registration.forget()
         self._seen.forget()
-        self._session.unregistered()
+        self._lease.unregistered()
         self._forget_identity()
 
     def _suspended(self, event: zk.Suspended) -> None:
         """Stop planning until the connection is back (R36). `Unanswered` follows for each pending request."""
-        if self._session.connected:
+        if self._lease.connected:
             self._note(WARNING, f"no connection to ZooKeeper ({event.reason}): nothing is planned until it is back")
-        self._session.suspended()
+        self._lease.suspended()
         self._requests.clear(
             RegistryTimer.HEARTBEAT, RegistryTimer.FORCE_REBALANCE, RegistryTimer.RETRY, RegistryTimer.PARTIAL
         )
 
     def _resumed(self, event: zk.Resumed) -> None:
-        if self._me.session is None:
+        if self._registration.session is None:
             return
-        self._session.connected = self._seen.view_stale = True  # watch events may have been missed
+        self._lease.connected = self._seen.view_stale = True  # watch events may have been missed
         self._note(INFO, "connected to ZooKeeper again, in the same session")
         self._heartbeat()
 
     def _heartbeat(self) -> None:
         self._requests.set(
-            RegistryTimer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session.timeout_ms)
+            RegistryTimer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._lease.timeout_ms)
         )
-        if self._me.topics is not None and not self._requests.is_pending(RegistryPurpose.HEARTBEAT):
-            self._transact(RegistryPurpose.HEARTBEAT, (self._me.fence,))
+        if self._registration.topics is not None and not self._requests.is_pending(RegistryPurpose.HEARTBEAT):
+            self._transact(RegistryPurpose.HEARTBEAT, (self._registration.fence,))
 
     # -- events of the driver and of watches --------------------------------------------------------------------------
 
@@ -257,11 +258,11 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._wait.settling = False
 
     def _commit_accepted(self, event: ev.CommitAccepted) -> None:
-        if (event.member_id, event.generation) == (self._me.consumer_id, self._generation):
-            self._session.renew(event.sent_at)
+        if (event.member_id, event.generation) == (self._registration.consumer_id, self._generation):
+            self._lease.renew(event.sent_at)
 
     def _commit_refused(self, event: ev.CommitRefused) -> None:
-        ours = (event.member_id, event.generation) == (self._me.consumer_id, self._generation)
+        ours = (event.member_id, event.generation) == (self._registration.consumer_id, self._generation)
         if ours and event.code in _PUT_OUT:
             self._gone("a commit was refused: its registration or a partition belongs to another session")
 
@@ -273,24 +274,24 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     def _reconcile(self) -> None:
         """Take the next action, unless an answer or a backoff is pending. Heartbeats are independent."""
         pending = self._requests.is_pending_beside(RegistryPurpose.HEARTBEAT)
-        if not self._session.connected or pending or self._requests.at(RegistryTimer.RETRY) is not None:
+        if not self._lease.connected or pending or self._requests.at(RegistryTimer.RETRY) is not None:
             return
         view = self._seen.view
-        if self._me.topics is None and (view is not None or not self._me.consumer_id):
-            operations = self._me.create(self._topics, self._identity)
+        if self._registration.topics is None and (view is not None or not self._registration.consumer_id):
+            operations = self._registration.create(self._topics, self._identity)
             self._transact(RegistryPurpose.REGISTER, operations, ensured=(self._paths.ids, self._paths.members))
         elif view is None or self._seen.view_stale:
             self._seen.look_began()
             self._look(RegistryPurpose.LOOK, subtrees(self._paths, self._topics))
-        elif self._me.topics != self._topics:
-            self._transact(RegistryPurpose.RENEW, self._me.renew(self._topics, self._identity))
-        elif self._me.identity != self._identity:
-            self._transact(RegistryPurpose.IDENTIFY, self._me.identify(self._topics, self._identity))
+        elif self._registration.topics != self._topics:
+            self._transact(RegistryPurpose.RENEW, self._registration.renew(self._topics, self._identity))
+        elif self._registration.identity != self._identity:
+            self._transact(RegistryPurpose.IDENTIFY, self._registration.identify(self._topics, self._identity))
         elif leftovers := self._seen.leftovers():
             for consumer in leftovers:
                 name = consumer.consumer_id
                 self._note(INFO, f"deleting {name}, an earlier registration of this session")
-                self._transact(RegistryPurpose.SWEEP, self._me.sweep(consumer))
+                self._transact(RegistryPurpose.SWEEP, self._registration.sweep(consumer))
         else:
             self._reconcile_partitions(view)
 
@@ -324,7 +325,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
 
     def _confirm(self) -> None:
         self._seen.confirm_began()
-        self._look(RegistryPurpose.CONFIRM, (self._me.subtree,))
+        self._look(RegistryPurpose.CONFIRM, (self._registration.subtree,))
 
     def _looked(self, event: zk.SubtreesRead, pending: PendingRequest[RegistryPurpose]) -> None:
         view = view_of(self._paths, event.nodes)
@@ -351,14 +352,16 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
 
         The answer does not renew the lease: a server that is partitioned from the others also answers, with old data.
         """
-        node = event.nodes.get(self._me.path)
-        if node is not None and node.owner == self._me.session:
-            self._me.recognize(node, self._topics)
-            self._attempts, self._session.proven = 0, True
+        node = event.nodes.get(self._registration.path)
+        if node is not None and node.owner == self._registration.session:
+            self._registration.recognize(node, self._topics)
+            self._attempts, self._lease.proven = 0, True
             return True
         if node is not None:
-            self._note(WARNING, f"another session is registered as {self._me.consumer_id}: rejoining under a new id")
-        if self._me.topics is not None or node is not None:
+            self._note(
+                WARNING, f"another session is registered as {self._registration.consumer_id}: rejoining under a new id"
+            )
+        if self._registration.topics is not None or node is not None:
             self._gone("its registration was deleted")
         return False
 
@@ -372,10 +375,10 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
     def _carried_out(self, event: zk.Transacted, pending: PendingRequest[RegistryPurpose]) -> None:
         """Renew the lease (R9): most servers agree on a transaction that creates or checks the member's node."""
         self._attempts = 0
-        self._session.renew(pending.sent_at)
+        self._lease.renew(pending.sent_at)
 
     def _registered(self, event: zk.Transacted, pending: PendingRequest[RegistryPurpose]) -> None:
-        self._me.accept()
+        self._registration.accept()
         self._swept(event, pending)
 
     def _swept(self, event: zk.Transacted, pending: PendingRequest[RegistryPurpose]) -> None:
@@ -384,14 +387,14 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
 
     def _heartbeat_accepted(self, event: zk.Transacted, pending: PendingRequest[RegistryPurpose]) -> None:
         self._carried_out(event, pending)
-        self._session.proven = True
+        self._lease.proven = True
 
     def _register_refused(self, event: zk.RequestRefused, pending: PendingRequest[RegistryPurpose]) -> None:
         if event.refusal is not Refusal.NODE_EXISTS:
             self._refused(event, pending)
             return
         self._note(WARNING, f"another ZooKeeper session owns {event.path}: registering under another consumer id")
-        self._me.forget()
+        self._registration.forget()
         self._seen.view = None
         self._look_later("its id is taken")
 
@@ -404,7 +407,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         path, doing = event.path, pending.purpose.value
         if event.is_final:
             self._fail(ConfigError(zk.forbidden(self._config.group_id, f"could not {doing}", event)))
-        elif event.refusal is Refusal.NO_NODE and path == self._me.path:
+        elif event.refusal is Refusal.NO_NODE and path == self._registration.path:
             self._gone("its registration was deleted")
         else:
             self._look_later(f"could not {doing}: {path}: {event.refusal.value}")
@@ -414,7 +417,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         if pending.purpose is RegistryPurpose.HEARTBEAT:  # the next heartbeat follows
             return
         if pending.purpose in {RegistryPurpose.REGISTER, RegistryPurpose.RENEW, RegistryPurpose.IDENTIFY}:
-            self._me.doubt()
+            self._registration.doubt()
             self._seen.view = None
         self._look_later(f"could not {pending.purpose.value}: {event.reason}")
 
@@ -461,14 +464,14 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
 
     def _release(self, partitions: list[TopicPartition]) -> None:
         nodes = [Delete(self._paths.owner(tp), self._seen.owners[tp].version) for tp in partitions]
-        for operations in self._me.fenced(nodes):
+        for operations in self._registration.fenced(nodes):
             self._transact(RegistryPurpose.RELEASE, operations)
         self._seen.released(frozenset(partitions))
 
     def _claim(self, partitions: Iterable[TopicPartition]) -> None:
         """Claim each partition in a separate transaction: if another member has claimed one, only that one fails."""
         for tp in partitions:
-            operations = self._me.claim(tp, self._seen.owners.get(tp))
+            operations = self._registration.claim(tp, self._seen.owners.get(tp))
             self._transact(RegistryPurpose.CLAIM, operations, ensured=(self._paths.owners(tp.topic),))
             self._claimed_topics.add(tp.topic)
             self._seen.unconfirmed = True
@@ -497,7 +500,7 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
         self._out.append(
             ev.Assigned(
                 self._generation,
-                self._me.consumer_id,
+                self._registration.consumer_id,
                 tuple(sorted(held)),
                 kept,
                 "range",
@@ -519,22 +522,22 @@ class RegistryMembership(StateMachine[Action, RegistryPurpose, RegistryTimer]):
 
     def _rebalance_due(self) -> None:
         view, pending = self._seen.view, self._requests.is_pending_beside(RegistryPurpose.HEARTBEAT)
-        if self._state is not State.STABLE or view is None or pending or not self._session.connected:
+        if self._state is not State.STABLE or view is None or pending or not self._lease.connected:
             self._set_forced_rebalance()
-        elif view.foreign and view.ours[:1] == (self._me.consumer_id,):
-            self._look(RegistryPurpose.NEIGHBOURS, (self._me.subtree,), watch=False)
+        elif view.foreign and view.ours[:1] == (self._registration.consumer_id,):
+            self._look(RegistryPurpose.NEIGHBOURS, (self._registration.subtree,), watch=False)
 
     def _neighbours_seen(self, event: zk.SubtreesRead, pending: PendingRequest[RegistryPurpose]) -> None:
         """Force a rebalance if a consumer of another client has not claimed its partitions."""
         self._owners_seen(event, pending)
         view = self._seen.view
-        if view is None or self._seen.view_stale or not self._session.proven:
+        if view is None or self._seen.view_stale or not self._lease.proven:
             return
         missing, unreleased = self._seen.unclaimed(view.foreign)
         if missing:
             self._forced_backoff.add()
             self._note(INFO, f"{missing[0]} has not claimed its partitions: registering again so all rebalance")
-            self._transact(RegistryPurpose.RENEW, self._me.renew(self._topics, self._identity))
+            self._transact(RegistryPurpose.RENEW, self._registration.renew(self._topics, self._identity))
         elif unreleased:
             self._set_forced_rebalance()
 

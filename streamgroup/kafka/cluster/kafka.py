@@ -40,7 +40,7 @@ from streamgroup.kafka.cluster.samples import LAST_WITH_NAMES, ROUNDS, LogSample
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.requester import requester_of
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest, coordinator_request, read_coordinator
+from streamgroup.kafka.wire.messages.group import FindCoordinatorRequest, coordinator_request, read_coordinator
 from streamgroup.kafka.wire.messages.log import ListOffsetsRequest
 from streamgroup.kafka.wire.schema import Message, Request
 from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition

@@ -31,8 +31,8 @@ from streamgroup.errors import BrokerError, DecodeError, ErrorCode, TransportErr
 from streamgroup.kafka.wire.frames import decode_response
 from streamgroup.kafka.wire.messages.admin import DescribeGroupsRequest, ListGroupsRequest
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.kafka.wire.messages.group import (
+    FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,

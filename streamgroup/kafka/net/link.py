@@ -50,7 +50,8 @@ _LEAST_USER_TIMEOUT_MS = 30_000
 than the request timeout, since the broker may read late. The throttle time of a broker is added."""
 
 _SESSION_PART = 0.85
-"""The part of a session's lifetime after which the client authenticates again. Java takes 0.85 to 0.95 (KIP-368)."""
+"""The part of a session's lifetime after which the client authenticates again. Java takes 0.85 to 0.95 (KIP-368).
+The token or ticket for it is newer: it is renewed after `RENEWED_AFTER` of its own lifetime."""
 _SHORTEST_SESSION_S = 1.0
 """Seconds from one exchange to the next at least: a broker must not make the client authenticate all the time."""
 

@@ -28,7 +28,7 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import SourceOptions
 from tests.fakes.cluster import Logs, logs_of
-from tests.fakes.coordinator import ScriptedCoordinator
+from tests.fakes.group_coordinator import ScriptedCoordinator
 from tests.unit.coordinator.shells import SOON, GroupPoller, source
 
 PATIENCE = {

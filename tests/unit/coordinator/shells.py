@@ -17,8 +17,8 @@ from streamgroup.coordinator.threads.group_backend import ActionExecutor
 from streamgroup.group import events as ev
 from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Event, Handle, ResponseReceived
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
 from streamgroup.kafka.wire.messages.group import (
+    FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -36,7 +36,7 @@ from streamgroup.options.types import (
     SplitOptions,
     Subscription,
 )
-from tests.fakes.coordinator import ScriptedCoordinator, through_bytes
+from tests.fakes.group_coordinator import ScriptedCoordinator, through_bytes
 from tests.waiting import wait_until
 
 SOON = 60.0

@@ -26,7 +26,7 @@ from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import INITIAL_DOCUMENT, TopicPartition
 from streamgroup.options.types import GroupOptions, LimitOptions
 from tests.fakes.cluster import logs_of
-from tests.fakes.coordinator import ScriptedCoordinator
+from tests.fakes.group_coordinator import ScriptedCoordinator
 from tests.unit.coordinator.shells import GroupPoller, source
 
 

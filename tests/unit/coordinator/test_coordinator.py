@@ -29,8 +29,7 @@ from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.kafka.net import resolve
 from streamgroup.kafka.net.connection_totals import TOTALS
 from streamgroup.kafka.wire.consumer import decode_subscription
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.kafka.wire.messages.group import JoinGroupRequest
+from streamgroup.kafka.wire.messages.group import FindCoordinatorRequest, JoinGroupRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import (
     EARLIEST,

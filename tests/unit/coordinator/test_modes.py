@@ -18,8 +18,7 @@ from streamgroup.coordinator.run import spark_calls
 from streamgroup.errors import ConfigError, DataLossError, DecodeError, TransportError
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.kafka.wire.messages.group import JoinGroupRequest
+from streamgroup.kafka.wire.messages.group import FindCoordinatorRequest, JoinGroupRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import (
     EARLIEST,
@@ -46,7 +45,7 @@ from streamgroup.options.types import (
 )
 from tests.fakes.broker07 import tp
 from tests.fakes.cluster import NODES, Logs, logs_of
-from tests.fakes.coordinator import ScriptedCoordinator
+from tests.fakes.group_coordinator import ScriptedCoordinator
 from tests.unit.coordinator.runs import INITIAL, P0, P1, Run, Start, document, ranges, start
 from tests.unit.coordinator.shells import client, running, source, until
 

@@ -16,8 +16,13 @@ from streamgroup.kafka.wire.consumer import (
     encode_assignment,
     encode_subscription,
 )
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse, FoundCoordinator
-from streamgroup.kafka.wire.messages.group import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
+from streamgroup.kafka.wire.messages.group import (
+    FindCoordinatorResponse,
+    FoundCoordinator,
+    HeartbeatResponse,
+    JoinGroupResponse,
+    SyncGroupResponse,
+)
 from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
 
 

@@ -12,8 +12,7 @@ from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import MetadataStale, Resolve
 from streamgroup.group.state_machine import State
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.kafka.wire.messages.group import HeartbeatRequest, JoinGroupRequest
+from streamgroup.kafka.wire.messages.group import FindCoordinatorRequest, HeartbeatRequest, JoinGroupRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import (
     INITIAL_DOCUMENT,

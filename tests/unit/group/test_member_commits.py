@@ -9,13 +9,12 @@ from streamgroup.group import commits
 from streamgroup.group import events as ev
 from streamgroup.group.member import MetadataStale
 from streamgroup.group.state_machine import State
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.kafka.wire.messages.group import JoinGroupRequest
+from streamgroup.kafka.wire.messages.group import FindCoordinatorRequest, JoinGroupRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import EARLIEST, TopicPartition
 from streamgroup.options.types import GroupMode, GroupOptions
 from tests.fakes.cluster import logs_of
-from tests.fakes.coordinator import ScriptedCoordinator
+from tests.fakes.group_coordinator import ScriptedCoordinator
 from tests.unit.coordinator.runs import INITIAL, Start, start
 from tests.unit.coordinator.shells import source, until
 from tests.unit.group.world import COOPERATIVE, P0, P1, Query, World, founded, offsets, sends

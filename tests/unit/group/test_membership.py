@@ -26,8 +26,9 @@ from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.group.user_data import AssignmentBasis, encode_basis
 from streamgroup.kafka.wire.consumer import decode_assignment, decode_subscription, each_partition
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse, FoundCoordinator
 from streamgroup.kafka.wire.messages.group import (
+    FindCoordinatorResponse,
+    FoundCoordinator,
     HeartbeatResponse,
     JoinGroupResponse,
     JoinGroupResponseMember,

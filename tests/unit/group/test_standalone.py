@@ -17,7 +17,7 @@ from streamgroup.group.registry import events as zk
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
-from streamgroup.kafka.wire.messages import coordinator as c
+from streamgroup.kafka.wire.messages import group as c
 from streamgroup.model import Broker, PartitionInfo, TopicInfo, TopicPartition
 
 A = TypeVar("A")

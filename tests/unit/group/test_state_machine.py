@@ -16,8 +16,8 @@ from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.state_machine import State, on, table_of
 from streamgroup.group.timing import MemberConfig
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse
 from streamgroup.kafka.wire.messages.group import (
+    FindCoordinatorResponse,
     HeartbeatResponse,
     JoinGroupResponse,
     JoinGroupResponseMember,

@@ -29,7 +29,7 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
-from tests.fakes.coordinator import ScriptedCoordinator, through_bytes
+from tests.fakes.group_coordinator import ScriptedCoordinator, through_bytes
 from tests.fakes.offsets import OFFSETS_VERSION
 
 SESSION_S = 45.0

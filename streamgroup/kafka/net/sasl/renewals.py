@@ -13,7 +13,8 @@ from streamgroup.errors import StreamGroupError, TransportError
 WAIT_S = 30.0
 """Seconds to wait for the attempt of another connection: a function of the user, or a KDC, may never return."""
 RENEWED_AFTER = 0.8
-"""The part of a lifetime after which the next connection gets a new token or ticket, as in Java's logins."""
+"""The part of a lifetime after which the next connection gets a new token or ticket, as in Java's logins. A
+connection that is open authenticates again after `_SESSION_PART` of the session that the broker granted."""
 
 
 class Renewable(Protocol):

@@ -38,7 +38,7 @@ from streamgroup.model import (
 )
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
 from tests.fakes.cluster import NODES
-from tests.fakes.coordinator import ScriptedCoordinator
+from tests.fakes.group_coordinator import ScriptedCoordinator
 from tests.fakes.offsets import OFFSETS_VERSION
 from tests.unit.coordinator.shells import source
 

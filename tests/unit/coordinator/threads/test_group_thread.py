@@ -17,8 +17,12 @@ from streamgroup.group import events as ev
 from streamgroup.group.events import Lane, Send
 from streamgroup.kafka.net.poller import ConnectionIdle, ConnectionLost, ConnectionReady, ResponseReceived
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from streamgroup.kafka.wire.messages.group import HeartbeatRequest, JoinGroupRequest
+from streamgroup.kafka.wire.messages.group import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    JoinGroupRequest,
+)
 from streamgroup.kafka.wire.messages.offsets import OffsetFetchRequest
 from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import Broker, ClusterSnapshot

@@ -10,7 +10,7 @@ import pytest
 
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
-from streamgroup.kafka.wire.messages import admin, coordinator, offsets, topics
+from streamgroup.kafka.wire.messages import admin, group, offsets, topics
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
 from streamgroup.model import TopicPartition
 from streamgroup.testing.kafka07 import Compressed
@@ -68,7 +68,7 @@ class Brokers:
         self.scripts: dict[int, dict[type, Callable[[Any, int], Any]]] = {node: {} for node in range(1, count + 1)}
         known = {
             cls.NAME.lower(): cls.VERSIONS
-            for cls in (MetadataRequest, coordinator.FindCoordinatorRequest, *SCRIPTED)
+            for cls in (MetadataRequest, group.FindCoordinatorRequest, *SCRIPTED)
             if cls not in without
         }
         versions = api_versions(**{**known, **ranges})
@@ -77,7 +77,7 @@ class Brokers:
                 {
                     ApiVersionsRequest: lambda *_: versions,
                     MetadataRequest: lambda *_: metadata(self.ports, *self.topics),
-                    coordinator.FindCoordinatorRequest: lambda *_: self._coordinator(),
+                    group.FindCoordinatorRequest: lambda *_: self._coordinator(),
                     **{cls: (lambda *asked, node=node, cls=cls: self.scripts[node][cls](*asked)) for cls in SCRIPTED},
                 }
             )
@@ -90,11 +90,11 @@ class Brokers:
         """Answer `request` at `node` so, in this order; the last for ever."""
         self.scripts[node][request] = script(*answers)
 
-    def _coordinator(self) -> coordinator.FindCoordinatorResponse:
-        found = coordinator.FoundCoordinator(
+    def _coordinator(self) -> group.FindCoordinatorResponse:
+        found = group.FoundCoordinator(
             key="g", node_id=self.coordinator, host="127.0.0.1", port=self.ports[self.coordinator]
         )
-        return coordinator.FindCoordinatorResponse(coordinators=(found,))
+        return group.FindCoordinatorResponse(coordinators=(found,))
 
 
 def produced(

@@ -36,7 +36,7 @@ from streamgroup.kafka.wire.consumer import (
     encode_subscription,
 )
 from streamgroup.kafka.wire.messages import admin, offsets, topics
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse
+from streamgroup.kafka.wire.messages.group import FindCoordinatorResponse
 from streamgroup.model import (
     CommittedOffset,
     GroupDescription,

@@ -20,11 +20,7 @@ from streamgroup.kafka.wire.messages.cluster import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from streamgroup.kafka.wire.messages.coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    FoundCoordinator,
-)
+from streamgroup.kafka.wire.messages.group import FindCoordinatorRequest, FindCoordinatorResponse, FoundCoordinator
 from streamgroup.model import EARLIEST, LATEST, NO_LEADER, Broker, TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation
 from tests.clock import Clock

@@ -15,8 +15,7 @@ from streamgroup.kafka.net.poller import ConnectionReady, Poller, ResponseReceiv
 from streamgroup.kafka.net.protocol import Protocol
 from streamgroup.kafka.wire.messages.admin import ListGroupsRequest, ListGroupsResponse
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorRequest
-from streamgroup.kafka.wire.messages.group import JoinGroupRequest
+from streamgroup.kafka.wire.messages.group import FindCoordinatorRequest, JoinGroupRequest
 from streamgroup.kafka.wire.messages.log import FetchRequest, ListOffsetsRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.kafka.wire.messages.produce import ProduceRequest

@@ -8,8 +8,8 @@ import pytest
 
 from streamgroup.errors import ErrorCode, UnsupportedVersionError
 from streamgroup.kafka.wire.fields import specs_of
-from streamgroup.kafka.wire.messages import admin, cluster, coordinator, group, log, offsets, produce
-from streamgroup.kafka.wire.messages.coordinator import FindCoordinatorResponse, FoundCoordinator, coordinator_request
+from streamgroup.kafka.wire.messages import admin, cluster, group, log, offsets, produce
+from streamgroup.kafka.wire.messages.group import FindCoordinatorResponse, FoundCoordinator, coordinator_request
 from streamgroup.kafka.wire.messages.produce import ALL_ACKS, LEADER_ACKS, NO_ACKS, ProduceRequest, ProduceResponse
 from streamgroup.kafka.wire.schema import Request, decode, encode
 from streamgroup.model import Broker
@@ -123,8 +123,8 @@ LAYOUTS = [
         f"00000001 {T} 00000001 00000001 0000 00000003 0000000000000009 0000000000000004 0000000000000000",
         topics=topic(partitions=[{"partition_index": 1, "old_style_offsets": [9, 4, 0]}]),
     ),
-    row(coordinator.FindCoordinatorRequest, "0", G, key="g"),
-    row(coordinator.FindCoordinatorResponse, "0", "000f ffffffff 0000 ffffffff", error_code=15, node_id=-1, port=-1),
+    row(group.FindCoordinatorRequest, "0", G, key="g"),
+    row(group.FindCoordinatorResponse, "0", "000f ffffffff 0000 ffffffff", error_code=15, node_id=-1, port=-1),
     row(offsets.OffsetCommitRequest, "0", f"{G} 00000001 {T} 00000001 00000001 0000000000000007 {M}", **COMMIT),
     row(
         offsets.OffsetCommitRequest, "1",
@@ -240,7 +240,7 @@ UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
     ids=["one group", "several groups", "other groups", "an error"],
 )
 def test_the_answer_names_the_coordinator_or_an_error(version: int, response: Any, found: Any) -> None:
-    assert coordinator.read_coordinator(response, version, "g") == found
+    assert group.read_coordinator(response, version, "g") == found
 
 
 # -- Produce since record batches --------------------------------------------------------------------------------------

@@ -13,12 +13,10 @@ from typing import Any
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from streamgroup.kafka.wire.messages.coordinator import (
+from streamgroup.kafka.wire.messages.group import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
-)
-from streamgroup.kafka.wire.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
