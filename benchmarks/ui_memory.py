@@ -49,7 +49,7 @@ def measure(hours: int) -> None:
         # Joins and leaves in turn, all within the run.
         group.rebalances = range(10 + number % 50, hours * _PER_HOUR, 60)
     partitions = sum(group.partitions for group in groups)
-    simulated = world.World(groups, until=time.time(), readings=hours * _PER_HOUR)
+    simulated = world.SimulatedCluster(groups, until=time.time(), readings=hours * _PER_HOUR)
     board, adding = Board(), 0.0
     with served(board) as url:
         print(f"{len(groups)} groups, {partitions} partitions; {resident_mb():.0f} MB before the first reading")

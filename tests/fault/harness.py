@@ -50,7 +50,7 @@ class Row(NamedTuple):
     value: str
 
 
-class Query:
+class Stream:
     """One stream: its logs and its sink outlive its runs. The sink keeps a batch by its number, once."""
 
     def __init__(self, name: str, options: Mapping[str, str]) -> None:
@@ -168,7 +168,7 @@ class Streams:
     topic: str
     group: str
 
-    def query(self, name: str, kind: type[Query] = Query, **options: Any) -> Query:
+    def query(self, name: str, kind: type[Stream] = Stream, **options: Any) -> Stream:
         """A query that is not started; `__` in an option's name is a dot."""
         return kind(
             name,
@@ -183,7 +183,7 @@ class Streams:
         )
 
     @contextmanager
-    def running(self, *names: str, **options: Any) -> Iterator[list[Query]]:
+    def running(self, *names: str, **options: Any) -> Iterator[list[Stream]]:
         """Queries that run, each with a part of the partitions once all have joined; they have ended with the block."""
         queries = [self.query(name, **options) for name in names]
         try:
@@ -217,7 +217,7 @@ class Streams:
 
         return self.ask(look)
 
-    def generation(self, queries: Sequence[Query]) -> int:
+    def generation(self, queries: Sequence[Stream]) -> int:
         """The generation that all members are in; waits until they agree."""
         return wait_until(
             lambda: _common(query.status.get("generation", 0) for query in queries), "one generation of all"
@@ -283,13 +283,13 @@ class Writer:
             self._failed.append(str(error))
 
 
-def raise_error(query: Query) -> None:
+def raise_error(query: Stream) -> None:
     """Fail with what ended `query`."""
     if query.error is not None:
         raise AssertionError(f"query {query.name} has failed: {query.error}") from query.error
 
 
-def goes_on(queries: Sequence[Query], count: int = 1, timeout: float = TIMEOUT_S) -> None:
+def goes_on(queries: Sequence[Stream], count: int = 1, timeout: float = TIMEOUT_S) -> None:
     """Each of `queries` sinks `count` rows more."""
     wanted = {query.name: len(query.rows) + count for query in queries}
 
@@ -301,7 +301,7 @@ def goes_on(queries: Sequence[Query], count: int = 1, timeout: float = TIMEOUT_S
     wait_until(done, f"{count} rows more of each of {sorted(wanted)}", timeout)
 
 
-def check_everything(streams: Streams, writer: Writer, queries: Sequence[Query], repeats: int | None = None) -> None:
+def check_everything(streams: Streams, writer: Writer, queries: Sequence[Stream], repeats: int | None = None) -> None:
     """All that was written arrives, in its place, and is committed (C1); at most `repeats` rows of it twice."""
 
     def arrived() -> bool:
@@ -323,7 +323,7 @@ def check_everything(streams: Streams, writer: Writer, queries: Sequence[Query],
     assert repeats is None or twice <= repeats, f"{twice} rows are there twice"
 
 
-def check_order(query: Query) -> None:
+def check_order(query: Stream) -> None:
     """Within a batch a partition's offsets ascend, each of them once."""
     for batch, rows in dict(query.sunk).items():
         offsets: dict[TopicPartition, list[int]] = {}
@@ -333,7 +333,7 @@ def check_order(query: Query) -> None:
             assert found == sorted(set(found)), f"batch {batch} of {query.name}: the offsets of {tp}"
 
 
-def _all_hold(queries: Iterable[Query]) -> bool:
+def _all_hold(queries: Iterable[Stream]) -> bool:
     for query in queries:
         raise_error(query)
     return all(query.held for query in queries)

@@ -22,7 +22,7 @@ from streamgroup.monitoring.page.history import views
 from streamgroup.monitoring.page.server import Board
 from streamgroup.testing import End, Fault, KafkaServer
 from tests.conftest import MakeTopic
-from tests.fault.harness import Query, Streams, Writer, check_everything, check_order, goes_on, raise_error
+from tests.fault.harness import Stream, Streams, Writer, check_everything, check_order, goes_on, raise_error
 from tests.fault.operators import (
     ADMIN_S,
     admin,
@@ -364,14 +364,14 @@ def test_offsets_that_expire_leave_the_checkpoint_and_else_found_the_group_anew(
 # -- what is seen of a query -------------------------------------------------------------------------------------------
 
 
-def failure(query: Query) -> str:
+def failure(query: Stream) -> str:
     """The error that ends `query`: a DataLossError."""
     wait_until(lambda: query.error is not None, "the query ends with an error")
     assert isinstance(query.error, DataLossError), query.error
     return str(query.error)
 
 
-def skips(query: Query) -> int:
+def skips(query: Stream) -> int:
     """How often a batch of `query` began behind the end of the one before."""
     at: dict[TopicPartition, int] = {}
     count = 0
@@ -381,6 +381,6 @@ def skips(query: Query) -> int:
     return count
 
 
-def known_epochs(query: Query) -> dict[TopicPartition, int]:
+def known_epochs(query: Stream) -> dict[TopicPartition, int]:
     """The leader epochs in the newest document."""
     return {tp: p.leader_epoch for tp, p in from_value(json.loads(query.offsets[-1])).positions.items()}

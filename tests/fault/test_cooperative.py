@@ -10,7 +10,7 @@ import pytest
 from streamgroup.coordinator.coordinator import Coordinator
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.fault.harness import Query, Streams, Writer, check_everything, goes_on
+from tests.fault.harness import Stream, Streams, Writer, check_everything, goes_on
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -20,7 +20,7 @@ BATCH = 200
 COOPERATIVE = {"kafka__partition__assignment__strategy": "cooperative-sticky"}
 
 
-class Holding(Query):
+class Holding(Stream):
     """A query whose batches can be held: read, and not finished."""
 
     free: threading.Event
@@ -53,7 +53,7 @@ def held(streams: Streams) -> Iterator[Holding]:
     query.stop()
 
 
-def shares(*queries: Query) -> list[int]:
+def shares(*queries: Stream) -> list[int]:
     """How many partitions each holds, sorted; none where somebody holds another's."""
     held = [query.held for query in queries]
     return sorted(map(len, held)) if len(set().union(*held)) == sum(map(len, held)) else []

@@ -23,7 +23,7 @@ from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.conftest import MakeTopic
-from tests.fault.harness import Query
+from tests.fault.harness import Stream
 from tests.old_kafka import librdkafka, run_tool
 from tests.waiting import wait_until
 
@@ -123,7 +123,7 @@ def test_a_query_follows_a_reset_at_its_next_start(kafka41: KafkaServer, make_to
         "subscribe": topic,
         "startingOffsets": "earliest",
     }
-    query = Query("query", options)
+    query = Stream("query", options)
     reset = ("-b", kafka41.bootstrap_servers, "--reset-offsets", "--group", f"g-{topic}", "--all-topics")
     with query:
         wait_until(lambda: query.error or len(query.rows) == 10, "the query has read everything")
@@ -134,7 +134,7 @@ def test_a_query_follows_a_reset_at_its_next_start(kafka41: KafkaServer, make_to
             lambda: committed(kafka41, f"g-{topic}").get((topic, 0), (0, ""))[0] == 10, "the query has committed"
         )
     wait_until(lambda: run(*reset, "--shift-by", "-4", "--execute").exit_code == 0, "the member has left")
-    again = Query("again", options)
+    again = Stream("again", options)
     with again:
         wait_until(lambda: again.error or len(again.rows) == 4, "the query reads from the reset on")
     assert [row.offset for row in again.rows] == [6, 7, 8, 9]

@@ -37,7 +37,7 @@ from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.releases import release_of
 from tests.conftest import MakeTopic
-from tests.fault.harness import Query
+from tests.fault.harness import Stream
 from tests.least_rights import Mode, Needed, read_table
 from tests.old_kafka import number
 from tests.waiting import wait_until
@@ -124,7 +124,7 @@ def stream(case: Case, **options: str) -> bool:
     given = case.source(**case.arguments, **options)
     if "assign" in given:
         del given["subscribe"]
-    query = Query(case.user, given)
+    query = Stream(case.user, given)
     with query:
         wait_until(lambda: query.error or len(query.rows) == RECORDS, "the query has read everything or failed")
         if query.error is None and given["group.mode"] != "off":
@@ -181,7 +181,7 @@ def _mirror(case: Case, source: Mapping[str, str], destination: Mapping[str, str
     with closing(Clusters(config)) as clusters:
         clusters.plan(MirrorPlan({}), clusters.source())
         clusters.abilities()
-    query = Query("mirror", {**reads, "group.mode": "member"})
+    query = Stream("mirror", {**reads, "group.mode": "member"})
     with query:
         wait_until(lambda: query.error or len(query.rows) == RECORDS, "the mirror has read everything or failed")
         error = query.error
@@ -468,7 +468,7 @@ def test_a_group_whose_members_hold_a_hidden_topic_is_described_without_its_lag(
     (mode,) = (mode for mode in MODES if mode.does == "groups-lag")
     case = make_case(mode, [right for right in mode.least(number(kafka)) if right != "Describe topic"])
     admin = {**kafka.security.client("admin").options, "kafka.group.id": case.group, "subscribe": case.topic}
-    with Query("member", admin) as query:
+    with Stream("member", admin) as query:
         wait_until(lambda: query.error or query.held, "the member holds its partition")
         result = case.run("groups", *mode.arguments)
     assert result.exit_code == 0, result.output

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from tests.conftest import MakeTopic
-from tests.fault.harness import QUICK, Query
+from tests.fault.harness import QUICK, Stream
 from tests.old_kafka import librdkafka
 from tests.servers import each_of
 from tests.waiting import wait_until
@@ -30,7 +30,7 @@ def kafka07() -> Iterator[Kafka07Server]:
         yield server
 
 
-def batch_sizes(query: Query) -> list[int]:
+def batch_sizes(query: Stream) -> list[int]:
     """Let `query` read all records, and return the bytes of the values of each batch."""
     with query:
         wait_until(lambda: query.error is not None or len(query.rows) >= RECORDS, "everything is read")
@@ -55,7 +55,7 @@ def test_batches_stay_within_their_bytes(kafka: KafkaServer, make_topic: MakeTop
     }
     if kafka.version.startswith("0.8"):
         options["zookeeper.connect"] = kafka.zookeeper_connect
-    sizes = batch_sizes(Query("bytes", options))
+    sizes = batch_sizes(Stream("bytes", options))
     assert max(sizes) <= LIMIT
     assert sizes[0] > LIMIT / 3, "the first sample has come before the first batch"
 
@@ -64,7 +64,7 @@ def test_bytes_of_0_7_are_its_offsets(kafka07: Kafka07Server) -> None:
     with Producer07(zookeeper=kafka07.zookeeper_connect) as producer:
         for number in range(RECORDS):
             producer.produce("events", [b"%d " % number + bytes(SIZE)], broker=0, partition=number % 2)
-    query = Query(
+    query = Stream(
         "bytes",
         {
             "zookeeper.connect": kafka07.zookeeper_connect,

@@ -19,7 +19,7 @@ from streamgroup.kafka.cluster import admin
 from streamgroup.model import TopicPartition
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.fault.harness import Query, Streams, Writer
+from tests.fault.harness import Stream, Streams, Writer
 from tests.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.live
@@ -29,14 +29,14 @@ MODES = ("commit", "member")
 """The modes that use a group."""
 
 
-def query(server: KafkaServer, name: str, **options: Any) -> Query:
+def query(server: KafkaServer, name: str, **options: Any) -> Stream:
     """A query with these options alone; `__` in a name is a dot."""
     given = {key.replace("__", "."): str(value) for key, value in options.items()}
-    return Query(name, {"kafka.bootstrap.servers": server.bootstrap_servers, **QUICK, **given})
+    return Stream(name, {"kafka.bootstrap.servers": server.bootstrap_servers, **QUICK, **given})
 
 
 @contextmanager
-def running(*queries: Query) -> Iterator[None]:
+def running(*queries: Stream) -> Iterator[None]:
     try:
         for each in queries:
             each.start()
@@ -47,11 +47,11 @@ def running(*queries: Query) -> Iterator[None]:
     assert [each.error for each in queries if each.error is not None] == []
 
 
-def values(*queries: Query) -> list[str]:
+def values(*queries: Stream) -> list[str]:
     return sorted(row.value for each in queries for row in each.rows)
 
 
-def read_by(reads: Query, wanted: list[str]) -> None:
+def read_by(reads: Stream, wanted: list[str]) -> None:
     wait_until(lambda: values(reads) == sorted(wanted), f"query {reads.name} has read everything once")
 
 
@@ -123,7 +123,7 @@ def test_a_checkpoint_goes_from_mode_to_mode_and_nothing_is_repeated(
     topic = make_topic(kafka41, 2)
     writer = Writer(kafka41, topic, 2)
     sent: list[str] = []
-    last: Query | None = None
+    last: Stream | None = None
     for mode in ("off", "member", "commit", "member", "off"):
         group = {} if mode == "off" else {"kafka__group__id": f"modes-{topic}", "group__mode": mode}
         reads = query(kafka41, mode, subscribe=topic, startingOffsets="earliest", **group)

@@ -17,7 +17,7 @@ from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.security.acls import AclTarget
 from tests.conftest import MakeTopic
-from tests.fault.harness import Query
+from tests.fault.harness import Stream
 from tests.old_kafka import run_tool
 from tests.waiting import wait_until
 
@@ -95,7 +95,7 @@ def test_a_right_that_is_withdrawn_ends_a_running_query_at_once(
     for kind, name in names.items():
         sasl.security.add_acl(lost, "READ", **target(kind, name))
     options = {"kafka.group.id": names["group"], "subscribe": topic, "startingOffsets": "earliest"}
-    with Query(lost, {**sasl.security.client(lost).options, **options}) as query:
+    with Stream(lost, {**sasl.security.client(lost).options, **options}) as query:
         wait_until(lambda: query.error or query.rows, "the query reads")
         sasl.security.add_acl(lost, "READ", **{**target(lost, names[lost]), "allow": False})
         fill(sasl, topic)

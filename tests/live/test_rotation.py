@@ -13,7 +13,7 @@ import pytest
 
 from streamgroup.testing import Authority, KafkaServer, write_pem
 from tests.conftest import MakeTopic
-from tests.fault.harness import Query, Streams, Writer, check_everything, goes_on
+from tests.fault.harness import Stream, Streams, Writer, check_everything, goes_on
 from tests.secured import options_with_token_file, replace_file, token_of, use_certificate
 from tests.waiting import TIMEOUT_S, repeatedly, wait_until
 
@@ -37,7 +37,7 @@ def server() -> Iterator[KafkaServer]:
 @contextmanager
 def two_queries(
     server: KafkaServer, make_topic: MakeTopic, options: Mapping[str, str] | None = None
-) -> Iterator[list[Query]]:
+) -> Iterator[list[Stream]]:
     """Two queries of one group, under load. In the end all is in their sinks, and at most the batch in flight twice."""
     topic = make_topic(server, PARTITIONS)
     streams, writer = Streams(server, topic, f"rotation-{topic}"), Writer(server, topic, PARTITIONS)
@@ -48,7 +48,7 @@ def two_queries(
         check_everything(streams, writer, queries, repeats=len(queries) * IN_FLIGHT)
 
 
-def connect_anew(server: KafkaServer, queries: list[Query]) -> None:
+def connect_anew(server: KafkaServer, queries: list[Stream]) -> None:
     """Reset all connections. Both queries read on over new ones."""
     before = server.proxies[0].accepted
     server.proxies[0].cut()

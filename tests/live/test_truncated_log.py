@@ -87,7 +87,7 @@ class Victim:
         }
 
 
-class Query:
+class CoordinatorCalls:
     """The calls of Spark to a coordinator process."""
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -108,8 +108,8 @@ class Query:
 
 
 @contextmanager
-def query(options: dict[str, str]) -> Iterator[Query]:
-    made = Query(options)
+def query(options: dict[str, str]) -> Iterator[CoordinatorCalls]:
+    made = CoordinatorCalls(options)
     try:
         yield made
     finally:

@@ -22,7 +22,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.testing import Proxy
 from streamgroup.testing.kafka07 import Kafka07Server
 from tests.cluster07 import Cluster, name_of
-from tests.fault.harness import Query, goes_on, raise_error
+from tests.fault.harness import Stream, goes_on, raise_error
 from tests.peers.consumer07 import Config
 from tests.peers.process07 import Consumer07Process
 from tests.repeats import Delivered, Faults
@@ -34,7 +34,7 @@ SESSION_MS = 2_000
 GROUP = "drain"
 
 
-class Timed(Query):
+class Timed(Stream):
     """A query that knows when it has planned which batch."""
 
     def __init__(self, name: str, options: Mapping[str, str]) -> None:
@@ -158,7 +158,7 @@ def cluster(server: Kafka07Server) -> Iterator[InProcess]:
     client.close()
 
 
-def expire(query: Query, port: int) -> None:
+def expire(query: Stream, port: int) -> None:
     """Another client takes the session over, and ends it."""
     assert query._coordinator is not None
     thread = query._coordinator._backend.thread
@@ -308,7 +308,7 @@ def has_no_consumer(cluster: InProcess) -> bool:
         return False
 
 
-def may_plan(query: Query) -> bool:
+def may_plan(query: Stream) -> bool:
     assert query._coordinator is not None
     with query._coordinator._inbox._lock:
         return query._coordinator._backend.member.may_plan(time.monotonic())

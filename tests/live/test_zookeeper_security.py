@@ -22,7 +22,7 @@ from streamgroup.znodes import Create, Refusal, Set, Subtree
 from streamgroup.zookeeper.client import CredentialsError, RefusedError
 from streamgroup.zookeeper.session import Session, SessionEvent, SessionResumed
 from tests.conftest import MakeTopic
-from tests.fault.harness import Query, raise_error
+from tests.fault.harness import Stream, raise_error
 from tests.live.test_old_cli import produce
 from tests.waiting import wait_until
 
@@ -226,12 +226,12 @@ def topic(kafka: KafkaServer, make_topic: MakeTopic) -> str:
 
 
 @pytest.fixture
-def member(server: ZooKeeperServer, topic: str) -> Callable[..., Query]:
-    def make(name: str, user: str = "bob", **options: str) -> Query:
+def member(server: ZooKeeperServer, topic: str) -> Callable[..., Stream]:
+    def make(name: str, user: str = "bob", **options: str) -> Stream:
         secured = server.security.client_options(user)
         del secured["zookeeper.sasl.mechanism"]
         given = {"kafka.group.id": GROUP, "subscribe": topic, "startingOffsets": "earliest", **secured}
-        return Query(name, {**given, "zookeeper.set.acl": "true", **options})
+        return Stream(name, {**given, "zookeeper.set.acl": "true", **options})
 
     return make
 
@@ -239,7 +239,7 @@ def member(server: ZooKeeperServer, topic: str) -> Callable[..., Query]:
 def test_a_group_of_0_8_over_tls_is_its_users_alone(
     server: ZooKeeperServer,
     topic: str,
-    member: Callable[..., Query],
+    member: Callable[..., Stream],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -271,7 +271,9 @@ def test_a_group_of_0_8_over_tls_is_its_users_alone(
     assert described == dict.fromkeys(range(4), (10, 0))
 
 
-def test_a_query_ends_at_once_where_no_retry_mends_the_connection(member: Callable[..., Query], tmp_path: Path) -> None:
+def test_a_query_ends_at_once_where_no_retry_mends_the_connection(
+    member: Callable[..., Stream], tmp_path: Path
+) -> None:
     other = tmp_path / "other.pem"
     other.write_bytes(Authority.create("another").certificate_pem())
     with member("distrustful", **{"zookeeper.ssl.truststore.location": str(other)}) as query:

@@ -24,7 +24,7 @@ DRAWN = "document.querySelector('main table tbody tr, main .empty:not([hidden])'
 @dataclass(frozen=True, slots=True)
 class Picture:
     name: str
-    made: Callable[[float], world.World]
+    made: Callable[[float], world.SimulatedCluster]
     path: str
     size: tuple[int, int]
     dark: bool = False

@@ -22,7 +22,7 @@ from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Kafka07Server, Producer07
 from tests.browser import Browser
 from tests.conftest import MakeTopic
-from tests.fault.harness import Query
+from tests.fault.harness import Stream
 from tests.old_kafka import librdkafka
 from tests.peers.consumer07 import Config, Consumer07
 from tests.ui import world
@@ -50,7 +50,7 @@ def page(started: Browser) -> Iterator[Browser]:
     assert started.console == []
 
 
-def filled(simulated: world.World) -> Board:
+def filled(simulated: world.SimulatedCluster) -> Board:
     board = Board()
     for one in simulated.readings():
         board.add(one)
@@ -93,7 +93,7 @@ def test_the_page_follows_a_rebalance_of_a_group_in_zookeeper(page: Browser) -> 
         with Producer07(zookeeper=kafka.zookeeper_connect) as producer:
             for broker, partition in itertools.product((0, 1), (0, 1)):
                 producer.produce(topic, [b"value"] * 10, broker=broker, partition=partition)
-        query = Query(
+        query = Stream(
             "ours",
             {
                 "zookeeper.connect": kafka.zookeeper_connect,

@@ -118,7 +118,7 @@ def members(group: str, count: int) -> list[str]:
     return [_id(group, number) for number in range(count)]
 
 
-class World:
+class SimulatedCluster:
     """A cluster of such groups, read every `interval` seconds up to `until`."""
 
     def __init__(self, groups: Sequence[Simulated], *, until: float, readings: int, interval: float = 5.0) -> None:
@@ -150,17 +150,17 @@ class World:
             )
 
 
-def nothing(until: float) -> World:
-    return World([], until=until, readings=3)
+def nothing(until: float) -> SimulatedCluster:
+    return SimulatedCluster([], until=until, readings=3)
 
 
-def one(until: float, rebalances: Sequence[int] = (40, 95)) -> World:
+def one(until: float, rebalances: Sequence[int] = (40, 95)) -> SimulatedCluster:
     name = "orders-ingest"
     group = Simulated(name, "orders", 12, members(name, 2), rebalances=rebalances, local=True)
-    return World([group], until=until, readings=140)
+    return SimulatedCluster([group], until=until, readings=140)
 
 
-def fifty(until: float) -> World:
+def fifty(until: float) -> SimulatedCluster:
     groups = []
     for number in range(50):
         topic, job = _NAMES[number % 10], _JOBS[number // 10]
@@ -169,10 +169,10 @@ def fifty(until: float) -> World:
         count = 0 if number % 13 == 12 else 1 + number % 4
         groups.append(Simulated(name, topic, 6 + number % 10 % 3 * 6, members(name, count), speed=speed))
     groups[7].rebalances = (119,)
-    return World(groups, until=until, readings=120)
+    return SimulatedCluster(groups, until=until, readings=120)
 
 
-def wide(until: float) -> World:
+def wide(until: float) -> SimulatedCluster:
     name = "clicks-etl"
     group = Simulated(name, "clicks", 500, members(name, 9), rate=30, rebalances=(60, 100))
-    return World([group], until=until, readings=140)
+    return SimulatedCluster([group], until=until, readings=140)

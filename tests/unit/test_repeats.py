@@ -7,7 +7,7 @@ import pytest
 from tests.repeats import Delivered, Faults
 
 
-class Query:
+class PlannedQuery:
     def __init__(self, planned: int) -> None:
         self.planned = planned
 
@@ -22,7 +22,7 @@ TAKEN_OVER = [batch("a", 3, 1.0, "x", "y"), batch("b", 7, 2.0, "y", "z")]
 def faults(**planned: int) -> Faults:
     made = Faults()
     for name, count in planned.items():
-        with made.fault("a kill", **{name: Query(count)}):
+        with made.fault("a kill", **{name: PlannedQuery(count)}):
             pass
     return made
 
@@ -39,7 +39,7 @@ def test_a_repeat_without_its_fault_is_found(others: dict[str, int]) -> None:
 
 
 def test_one_fault_licenses_one_batch() -> None:
-    made, query = Faults(), Query(4)
+    made, query = Faults(), PlannedQuery(4)
     with made.fault("a session", a=query):
         query.planned = 6
     assert made.check(TAKEN_OVER) == 1

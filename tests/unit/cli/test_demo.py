@@ -36,7 +36,7 @@ from tests.waiting import wait_until
 ALL, HALF = module.PARTITIONS, module.PARTITIONS // 2
 
 
-class World:
+class DemoScript:
     """Kafka, the producer, the two jobs and the group, as one script: the group moves at once when a job comes or goes.
 
     `rows` has the numbers that each job writes; `produced` are the records that the producer delivers.
@@ -61,7 +61,7 @@ class World:
 class Part:
     """A part of the world that is begun and ended."""
 
-    world: World
+    world: DemoScript
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -130,8 +130,8 @@ class Job(Part):
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    made = World()
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[DemoScript]:
+    made = DemoScript()
     monkeypatch.setattr(Part, "world", made, raising=False)
     for name, part in (("KafkaServer", Kafka), ("Watch", Watch), ("Load", Load), ("Job", Job)):
         monkeypatch.setattr(module, name, part)
@@ -146,7 +146,7 @@ def run(*arguments: object) -> Result:
 
 
 def test_the_second_job_joins_and_is_drained_while_records_arrive_and_every_record_arrives_once(
-    world: World, tmp_path: Path
+    world: DemoScript, tmp_path: Path
 ) -> None:
     home = tmp_path / "new" / "demo"
     result = run("--output", home, "--rate", 50)
@@ -182,7 +182,7 @@ def test_the_second_job_joins_and_is_drained_while_records_arrive_and_every_reco
     ids=["one missing", "one repeated", "none arrived"],
 )
 def test_a_missing_or_repeated_record_fails_the_demo(
-    rows: dict[str, list[int]], missing: int, repeated: int, world: World, tmp_path: Path
+    rows: dict[str, list[int]], missing: int, repeated: int, world: DemoScript, tmp_path: Path
 ) -> None:
     world.rows = rows
     result = run("--output", tmp_path)
@@ -192,7 +192,7 @@ def test_a_missing_or_repeated_record_fails_the_demo(
     assert [cell.strip() for cell in line.strip("│ ").split("│")] == ["produced", "6", "", str(missing), str(repeated)]
 
 
-def test_an_output_that_cannot_be_used_is_refused_before_anything_starts(world: World, tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_used_is_refused_before_anything_starts(world: DemoScript, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     result = run("--output", tmp_path)
@@ -207,14 +207,14 @@ def test_an_output_that_cannot_be_used_is_refused_before_anything_starts(world: 
 
 
 @pytest.mark.parametrize("rate", ["0", "100001", "many"])
-def test_an_impossible_rate_is_a_usage_error(rate: str, world: World, tmp_path: Path) -> None:
+def test_an_impossible_rate_is_a_usage_error(rate: str, world: DemoScript, tmp_path: Path) -> None:
     result = run("--output", tmp_path, "--rate", rate)
     assert (result.exit_code, world.events) == (2, [])
     assert "--rate" in result.output
 
 
 def test_without_an_output_the_files_are_in_a_new_directory(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: DemoScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert run().exit_code == 0
@@ -223,7 +223,7 @@ def test_without_an_output_the_files_are_in_a_new_directory(
 
 
 def test_a_step_that_takes_too_long_names_itself_and_the_logs_and_everything_is_stopped(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: DemoScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "STEP_TIMEOUT_S", 0.0)
     result = run("--output", tmp_path)
@@ -234,7 +234,7 @@ def test_a_step_that_takes_too_long_names_itself_and_the_logs_and_everything_is_
     assert world.events[-4:] == ["job a ends", "load of 2000 ends", "watch of orders-ingest ends", "Kafka 4.1.1 ends"]
 
 
-def test_a_job_that_ends_by_itself_or_a_sigterm_ends_the_demo(world: World, tmp_path: Path) -> None:
+def test_a_job_that_ends_by_itself_or_a_sigterm_ends_the_demo(world: DemoScript, tmp_path: Path) -> None:
     """The jobs have sessions of their own, and would outlive the command."""
     world.failure = StreamGroupError("job a ended with 1; its log ends: no memory")
     result = run("--output", tmp_path / "one")

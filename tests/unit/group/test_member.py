@@ -24,13 +24,24 @@ from streamgroup.model import (
     TopicPartition,
 )
 from tests.fakes.offsets import OFFSETS_VERSION, fetch_answer
-from tests.unit.group.world import COOPERATIVE, P0, P1, SESSION_S, Query, World, founded, member_of, offsets, sends
+from tests.unit.group.world import (
+    COOPERATIVE,
+    P0,
+    P1,
+    SESSION_S,
+    GroupWorld,
+    QueryRun,
+    founded,
+    member_of,
+    offsets,
+    sends,
+)
 
 # -- starting ---------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_fetched_before_the_checkpoint_is_known_and_nothing_planned_before_starts_are_committed() -> None:
-    world = World(end=500)
+    world = GroupWorld(end=500)
     query = world.query("A")
     world.run(10)
     assert sends(query, OffsetFetchRequest) == 0
@@ -44,7 +55,7 @@ def test_nothing_is_fetched_before_the_checkpoint_is_known_and_nothing_planned_b
 
 
 def test_two_founders_start_where_starting_offsets_say() -> None:
-    world = World(end=500)
+    world = GroupWorld(end=500)
     world.held_back = []
     both = [world.query("A"), world.query("B")]
     for query in both:
@@ -71,7 +82,7 @@ def test_who_joins_after_the_founding_starts_new_partitions_at_earliest() -> Non
 
 
 def test_a_founder_that_joined_before_the_first_commit_is_accepted_founds_as_well() -> None:
-    world = World(end=500)
+    world = GroupWorld(end=500)
     world.coordinator.refusals = [ErrorCode.REBALANCE_IN_PROGRESS]
     first = world.query("A")
     first.poll()
@@ -84,7 +95,7 @@ def test_a_founder_that_joined_before_the_first_commit_is_accepted_founds_as_wel
 @pytest.mark.parametrize("config", [{}, COOPERATIVE], ids=["eager", "cooperative"])
 def test_a_founder_finds_its_starts_before_it_rejoins_for_a_third_member(config: dict[str, Any]) -> None:
     """Queries that are started within seconds of each other, from `latest`: none of them dies."""
-    world = World(partitions=6, end=500, **config)
+    world = GroupWorld(partitions=6, end=500, **config)
     world.held_back = []
     a, b = world.query("A"), world.query("B")
     a.poll(), b.poll()
@@ -108,7 +119,7 @@ def test_a_founder_finds_its_starts_before_it_rejoins_for_a_third_member(config:
 
 def test_a_checkpoint_without_commits_is_committed_before_its_partitions_move() -> None:
     """The commits have expired, and nobody else's checkpoint knows where these partitions stand."""
-    world = World(end=500)
+    world = GroupWorld(end=500)
     position = Position(300, "id")
     a = world.query("A", Document("g", "lineage", "before", 4, positions={P0: position, P1: position}), join=False)
     a.poll()
@@ -127,7 +138,7 @@ def test_a_checkpoint_without_commits_is_committed_before_its_partitions_move() 
 
 
 def test_a_founder_whose_commit_a_rebalance_refuses_rejoins() -> None:
-    world = World(end=500)
+    world = GroupWorld(end=500)
     a = world.query("A", join=False)
     a.poll()
     world.coordinator.refusals = [ErrorCode.REBALANCE_IN_PROGRESS]
@@ -288,17 +299,17 @@ def test_a_member_that_joins_during_a_long_batch_gets_its_share_after_it(*, list
 # -- whole groups ------------------------------------------------------------------------------------------------------
 
 
-def assigned(query: Query) -> ev.Assigned:
+def assigned(query: QueryRun) -> ev.Assigned:
     return [action for action in query.log if isinstance(action, ev.Assigned)][-1]
 
 
-def shares(world: World) -> dict[str, list[str]]:
+def shares(world: GroupWorld) -> dict[str, list[str]]:
     return {query.name: [str(tp) for tp in assigned(query).partitions] for query in world.queries}
 
 
 @pytest.mark.parametrize("version", [None, 0, 1, 2, 3, 4, 5, 6, 9])
 def test_three_members_come_to_an_even_split_whatever_the_version(version: int | None) -> None:
-    world = World(6)
+    world = GroupWorld(6)
     world.most = version
     queries = [world.query(name) for name in "ABC"]
     world.run(20)
@@ -313,7 +324,7 @@ def test_three_members_come_to_an_even_split_whatever_the_version(version: int |
 
 
 def test_the_leader_notices_new_partitions_and_only_the_leader_rejoins_for_them() -> None:
-    world = World(2)
+    world = GroupWorld(2)
     queries = [world.query(name) for name in "AB"]
     world.run(20)
     (leader,), (follower,) = ([q for q in queries if assigned(q).leader is leads] for leads in (True, False))
@@ -330,7 +341,7 @@ def test_the_leader_notices_new_partitions_and_only_the_leader_rejoins_for_them(
 
 
 def test_a_topic_that_appears_is_assigned() -> None:
-    world = World(0)
+    world = GroupWorld(0)
     query = world.query("A")
     world.run(5)
     assert shares(world) == {"A": []}
@@ -342,7 +353,7 @@ def test_a_topic_that_appears_is_assigned() -> None:
 
 
 def test_members_with_unlike_topics_get_only_their_own() -> None:
-    world = World(2)
+    world = GroupWorld(2)
     world.more = {"u": 2}
     world.query("A")
     world.query("B", topics=("t", "u"))
@@ -351,7 +362,7 @@ def test_members_with_unlike_topics_get_only_their_own() -> None:
 
 
 def test_a_group_takes_the_strategy_that_all_know() -> None:
-    world = World(4)
+    world = GroupWorld(4)
     queries = [world.query("A"), world.query("B", strategies=("roundrobin",))]
     world.run(20)
     assert {assigned(query).strategy for query in queries} == {"roundrobin"}
@@ -362,7 +373,7 @@ def test_a_group_takes_the_strategy_that_all_know() -> None:
 
 @pytest.mark.parametrize("config", [{}, COOPERATIVE])
 def test_a_static_members_restart_moves_nothing_and_rebalances_nothing(config: dict[str, Any]) -> None:
-    world = World(4, **config)
+    world = GroupWorld(4, **config)
     a, b = (world.query(name, instance_id=f"node-{name}") for name in "AB")
     for query in (a, b):
         query.poll()
@@ -389,7 +400,7 @@ def test_a_static_members_restart_moves_nothing_and_rebalances_nothing(config: d
 @pytest.mark.parametrize("version", [5, 9])
 def test_a_restarted_static_leader_notices_new_partitions(version: int, config: dict[str, Any]) -> None:
     """R23: before v9 it is not even told that it leads."""
-    world = World(2, **config)
+    world = GroupWorld(2, **config)
     world.join_version = version
     a, b = (world.query(name, instance_id=f"node-{name}") for name in "AB")
     for query in (a, b):
@@ -452,7 +463,7 @@ def test_a_member_whose_heartbeats_go_unanswered_plans_nothing() -> None:
 
 
 def test_a_new_member_plans_nothing_before_its_first_heartbeat() -> None:
-    world = World()
+    world = GroupWorld()
     world.deaf.add(HeartbeatRequest)
     world.coordinator.offsets = {P0: CommittedOffset(0), P1: CommittedOffset(0)}
     query = world.query("A")
@@ -483,7 +494,7 @@ def test_a_member_that_left_and_came_back_gains_everything_anew(in_flight: bool)
 # -- restarts ---------------------------------------------------------------------------------------------------------
 
 
-def killed_in_a_batch() -> tuple[World, Query, Document]:
+def killed_in_a_batch() -> tuple[GroupWorld, QueryRun, Document]:
     world, a = founded()
     a.batch()
     a.poll()
@@ -578,7 +589,7 @@ def test_a_farewell_goes_out_although_a_commit_is_unanswered() -> None:
 
 
 def test_a_farewell_of_a_member_that_is_not_in_the_group_says_nothing() -> None:
-    world = World()
+    world = GroupWorld()
     query = world.query("A", join=False)
     assert query.member.farewell(world.now) == []
 
@@ -587,7 +598,7 @@ def test_a_farewell_of_a_member_that_is_not_in_the_group_says_nothing() -> None:
 
 
 def test_a_member_that_may_not_plan_names_the_cause() -> None:
-    world = World(end=5)
+    world = GroupWorld(end=5)
     query = world.query("A", join=False)
     assert query.member.waits_for(world.now) == "the member is unjoined"
     world.deaf.add(FindCoordinatorRequest)

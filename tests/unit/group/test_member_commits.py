@@ -17,12 +17,12 @@ from tests.fakes.cluster import logs_of
 from tests.fakes.group_coordinator import ScriptedCoordinator
 from tests.unit.coordinator.runs import INITIAL, Start, start
 from tests.unit.coordinator.shells import source, until
-from tests.unit.group.world import COOPERATIVE, P0, P1, Query, World, founded, offsets, sends
+from tests.unit.group.world import COOPERATIVE, P0, P1, GroupWorld, QueryRun, founded, offsets, sends
 
 __all__ = ["start"]
 
 
-def refused(*codes: int, partitions: int = 2) -> tuple[World, Query]:
+def refused(*codes: int, partitions: int = 2) -> tuple[GroupWorld, QueryRun]:
     """A member whose batch has sunk. The coordinator answers its next commits with these codes."""
     world, a = founded(partitions)
     a.batch()
@@ -147,7 +147,7 @@ def test_a_commit_that_would_never_be_accepted_ends_the_query(code: int) -> None
 
 @pytest.mark.parametrize("code", [14, 16, -1, 8, 69, 140])
 def test_offsets_that_cannot_be_reported_now_are_asked_for_again(code: int) -> None:
-    world = World(end=5)
+    world = GroupWorld(end=5)
     world.coordinator.fetch_refusals = [code] * 3
     query = world.query("A")
     query.poll()
@@ -162,7 +162,7 @@ def test_offsets_that_cannot_be_reported_now_are_asked_for_again(code: int) -> N
 )
 def test_offsets_that_nobody_will_tell_end_the_query(code: int, after_s: float) -> None:
     """22 and 25 are in the guide, but no broker can mean them: the request does not say who asks."""
-    world = World(end=5)
+    world = GroupWorld(end=5)
     world.coordinator.fetch_refusals = [code] * 1000
     query = world.query("A")
     query.poll()
@@ -187,11 +187,11 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "PART_BYTES", 500)
 
 
-def committed_all(world: World, offset: int = 10) -> bool:
+def committed_all(world: GroupWorld, offset: int = 10) -> bool:
     return offsets(world) == dict.fromkeys(range(world.partitions), offset)
 
 
-def sizes(world: World) -> list[int]:
+def sizes(world: GroupWorld) -> list[int]:
     return [len(rows) for _, _, rows in world.coordinator.commits]
 
 
@@ -281,7 +281,7 @@ def test_who_takes_over_between_two_parts_reads_only_what_was_not_committed_agai
 @pytest.mark.usefixtures("small_parts")
 def test_the_founders_are_those_whose_first_part_was_accepted() -> None:
     """R7: a later commit of the same founder must not name another generation."""
-    world = World(5, end=500)
+    world = GroupWorld(5, end=500)
     world.coordinator.refusals = [0, ErrorCode.REBALANCE_IN_PROGRESS]
     a = world.query("A")
     founding = world.coordinator.generation

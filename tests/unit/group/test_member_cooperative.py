@@ -22,14 +22,14 @@ from streamgroup.kafka.wire.messages.group import HeartbeatRequest, JoinGroupReq
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import TopicPartition
 from tests.fakes.group import GroupState
-from tests.unit.group.world import COOPERATIVE, SESSION_S, Query, World, founded, offsets, sends
+from tests.unit.group.world import COOPERATIVE, SESSION_S, GroupWorld, QueryRun, founded, offsets, sends
 
 
-def last(query: Query, kind: type[MemberAction]) -> MemberAction:
+def last(query: QueryRun, kind: type[MemberAction]) -> MemberAction:
     return [action for action in query.log if isinstance(action, kind)][-1]
 
 
-def shared(partitions: int = 4) -> tuple[World, Query, Query]:
+def shared(partitions: int = 4) -> tuple[GroupWorld, QueryRun, QueryRun]:
     """A and B share a group at rest; both are idle, and every partition has ten records of which none is committed."""
     world, a = founded(partitions, **COOPERATIVE)
     b = world.query("B")
@@ -244,14 +244,14 @@ LONG_S = 25.0
 """A batch in flight for longer may be given up: `group.rebalanceWait` is 30 s (R22)."""
 
 
-class Watched(World):
+class Watched(GroupWorld):
     """A world that looks at every request and every assignment."""
 
     def __init__(self, **config: Any) -> None:
         super().__init__(PARTITIONS, **config)
         self.stood: dict[str, dict[TopicPartition, int]] = {}
 
-    def carry_out(self, query: Query, actions: list[MemberAction]) -> None:
+    def carry_out(self, query: QueryRun, actions: list[MemberAction]) -> None:
         before = self.stood.get(query.name, {})
         for action in actions:
             if isinstance(action, ev.Assigned):
@@ -263,7 +263,7 @@ class Watched(World):
         held = query.ledger.held
         self.stood[query.name] = {tp: held[tp].position for tp in held if held[tp].position is not None}  # type: ignore[misc]
 
-    def check_commit(self, query: Query, send: ev.Send) -> None:
+    def check_commit(self, query: QueryRun, send: ev.Send) -> None:
         sunk = set(self.sunk)
         for topic in send.build(9).topics:
             for row in topic.partitions:
@@ -279,7 +279,7 @@ class CooperativeGroup(RuleBasedStateMachine):
     def begin(self) -> None:
         self.world = Watched(**COOPERATIVE)
         self.names = 0
-        self.silent: list[Query] = []
+        self.silent: list[QueryRun] = []
         self.planned_at: dict[str, float] = {}
         self.smooth = True
         self.newcomer()
@@ -344,7 +344,7 @@ class CooperativeGroup(RuleBasedStateMachine):
     def a_query_goes_on(self, data: Any) -> None:
         self.go_on(data.draw(st.sampled_from(self.world.queries), "who"))
 
-    def go_on(self, query: Query) -> None:
+    def go_on(self, query: QueryRun) -> None:
         flight = query.ledger.in_flight
         if flight is None or query.start == flight.document:
             self.plan(query)
@@ -353,7 +353,7 @@ class CooperativeGroup(RuleBasedStateMachine):
         else:
             query.sink(flight.document)
 
-    def plan(self, query: Query) -> None:
+    def plan(self, query: QueryRun) -> None:
         document = query.plan()
         if document is None:
             return

@@ -59,10 +59,10 @@ def member_of(membership: Any, ledger: Ledger, instance_id: str | None = None) -
     )
 
 
-class Query:
+class QueryRun:
     """One run of a query: Spark, its sink and the member. `start` is the newest document in Spark's commits."""
 
-    def __init__(self, world: World, name: str, start: Document, topics: tuple[str, ...], **config: Any) -> None:
+    def __init__(self, world: GroupWorld, name: str, start: Document, topics: tuple[str, ...], **config: Any) -> None:
         self.world = world
         self.name = name
         self.topics = topics
@@ -140,7 +140,7 @@ class Query:
         return document
 
 
-class World:
+class GroupWorld:
     """Topic t, its coordinator, queries, and the time that they live in."""
 
     def __init__(self, partitions: int = 2, end: int = 0, **config: Any) -> None:
@@ -153,7 +153,7 @@ class World:
         """The numbers of partitions of topics besides t."""
         self.ends = {TopicPartition("t", n): end for n in range(partitions)}
         self.latest = True
-        self.queries: list[Query] = []
+        self.queries: list[QueryRun] = []
         self.sunk: list[tuple[int, int]] = []
         self.now = 100.0
         self.queue: list[Callable[[], None]] = []
@@ -177,19 +177,19 @@ class World:
         join: bool = True,
         topics: tuple[str, ...] = ("t",),
         **config: Any,
-    ) -> Query:
+    ) -> QueryRun:
         """A query's run; `config` as in MemberConfig."""
-        query = Query(self, name, start, topics, **self.config | config)
+        query = QueryRun(self, name, start, topics, **self.config | config)
         self.queries.append(query)
         if join:
             self.join(query)
         return query
 
-    def join(self, query: Query) -> None:
+    def join(self, query: QueryRun) -> None:
         query.act(query.member.step(ev.Start(query.topics), self.now))
         self.tell_topics(query)
 
-    def tell_topics(self, query: Query) -> None:
+    def tell_topics(self, query: QueryRun) -> None:
         counts = {"t": self.partitions, **self.more}
         infos = {name: tuple(PartitionInfo(n, n % 2, 1) for n in range(count)) for name, count in counts.items()}
         known = {name: TopicInfo(name, of, self.topic_id) for name, of in infos.items() if of}
@@ -198,7 +198,7 @@ class World:
     def produce(self, count: int) -> None:
         self.ends = {tp: end + count for tp, end in self.ends.items()}
 
-    def die(self, query: Query) -> None:
+    def die(self, query: QueryRun) -> None:
         """The process is killed; its session is over."""
         self.queries.remove(query)
         if query.membership.member_id in self.coordinator.members:
@@ -239,7 +239,7 @@ class World:
             if query.member.wake_at is not None and query.member.wake_at <= self.now:
                 self.carry_out(query, query.member.step(ev.Tick(), self.now))
 
-    def carry_out(self, query: Query, actions: list[MemberAction]) -> None:
+    def carry_out(self, query: QueryRun, actions: list[MemberAction]) -> None:
         query.log += actions
         for action in actions:
             match action:
@@ -252,17 +252,17 @@ class World:
                 case ev.Fail(error):
                     query.failure = error
 
-    def resolve(self, query: Query, wanted: Resolve) -> None:
+    def resolve(self, query: QueryRun, wanted: Resolve) -> None:
         latest = {
             tp: self.ends[tp] if self.latest and o is Origin.STARTING else 0 for tp, o in wanted.partitions.items()
         }
         query.act(query.member.resolved(wanted.generation, latest, self.now))
 
-    def tell(self, query: Query, event: ev.Event) -> None:
+    def tell(self, query: QueryRun, event: ev.Event) -> None:
         if query in self.queries:
             self.carry_out(query, query.member.step(event, self.now))
 
-    def send(self, query: Query, send: ev.Send) -> None:
+    def send(self, query: QueryRun, send: ev.Send) -> None:
         offsets = send.api in {OffsetFetchRequest, OffsetCommitRequest}
         version = OFFSETS_VERSION if offsets else send.api.VERSIONS[1]
         if send.api is JoinGroupRequest and self.join_version is not None:
@@ -290,18 +290,18 @@ class World:
             self.queue.append(lambda: through_bytes(self.coordinator, request, version, reply))
 
 
-def offsets(world: World) -> dict[int, int]:
+def offsets(world: GroupWorld) -> dict[int, int]:
     return {tp.partition: committed.offset for tp, committed in world.coordinator.offsets.items()}
 
 
-def founded(partitions: int = 2, records: int = 10, **config: Any) -> tuple[World, Query]:
+def founded(partitions: int = 2, records: int = 10, **config: Any) -> tuple[GroupWorld, QueryRun]:
     """A query that has started at the logs' ends, 0, and has `records` new ones in each partition."""
-    world = World(partitions, **config)
+    world = GroupWorld(partitions, **config)
     query = world.query("A")
     assert query.poll()
     world.produce(records)
     return world, query
 
 
-def sends(query: Query, api: type[object]) -> int:
+def sends(query: QueryRun, api: type[object]) -> int:
     return sum(isinstance(action, ev.Send) and action.api is api for action in query.log)

@@ -196,7 +196,7 @@ def job() -> JobConfig:
     return load(EXAMPLE, "a", {})
 
 
-class Query:
+class EndingQuery:
     """A query that ends after some looks at it, with one more batch at each."""
 
     def __init__(self, looks: int, at_look: Any = None) -> None:
@@ -226,7 +226,7 @@ class Query:
 
 
 def test_every_batch_is_printed_until_the_query_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not Following(Query(3), ingest.say, no_ends).follow(StopRequest()), "it has ended"
+    assert not Following(EndingQuery(3), ingest.say, no_ends).follow(StopRequest()), "it has ended"
     said = capsys.readouterr().out
     assert [line.split(":")[1] for line in said.splitlines()[:3]] == [" batch 0", " batch 1", " batch 2"]
     assert said.endswith("it has read the whole backlog\n")
@@ -234,7 +234,9 @@ def test_every_batch_is_printed_until_the_query_ends(capsys: pytest.CaptureFixtu
 
 def test_a_signal_ends_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
     stop = StopRequest()
-    assert Following(Query(100, lambda: stop.receive(15)), ingest.say, no_ends).follow(stop), "the query still runs"
+    assert Following(EndingQuery(100, lambda: stop.receive(15)), ingest.say, no_ends).follow(stop), (
+        "the query still runs"
+    )
     assert "read the whole backlog" not in capsys.readouterr().out
 
 
@@ -246,11 +248,11 @@ streamgroup.errors.{error}: group g: {text}
  SQLSTATE: 38000"""
 
 
-def failing(error: str, text: str) -> Query:
+def failing(error: str, text: str) -> EndingQuery:
     def fail() -> None:
         raise StreamingQueryException(FAILED.format(error=error, text=text))
 
-    return Query(100, fail)
+    return EndingQuery(100, fail)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +302,7 @@ def test_a_stop_prints_whether_a_batch_may_be_repeated(
         return result
 
     monkeypatch.setattr(drain_module, "drain", drain)
-    query = Query(1)
+    query = EndingQuery(1)
     query.failure = failure
     Following(query, ingest.say, no_ends).finish_on_signal("SIGTERM", 7.0)
     assert asked == [7.0]
@@ -316,7 +318,7 @@ def test_a_query_that_cannot_be_drained_is_stopped(
         raise ConfigError("no batch yet")
 
     monkeypatch.setattr(drain_module, "drain", drain)
-    query = Query(1)
+    query = EndingQuery(1)
     Following(query, ingest.say, no_ends).finish_on_signal("SIGINT", 7.0)
     assert query.stopped
     assert "cannot drain the query, which stops at once: no batch yet" in capsys.readouterr().out

@@ -104,7 +104,7 @@ def test_a_process_without_a_role_or_of_another_session_is_left_out(application:
     assert list(processes_of(child, None)) == []
 
 
-class World:
+class JobWithLog:
     """A job with a checkpoint, and the log of its application."""
 
     def __init__(self, home: Path) -> None:
@@ -131,14 +131,14 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> JobWithLog:
+    return JobWithLog(tmp_path)
 
 
 REPEAT = render("up to 20 offsets may be repeated", "repeat", group="etl", run=RUN, count=20, document=7, reason="over")
 
 
-def test_an_announced_document_licenses_its_ranges_once(world: World) -> None:
+def test_an_announced_document_licenses_its_ranges_once(world: JobWithLog) -> None:
     world.document(3, document_text(DOCUMENTS["a batch"]))
     world.log(f"WARNING {REPEAT}\n")
     assert len(world.look().repeats) == 1
@@ -148,7 +148,7 @@ def test_an_announced_document_licenses_its_ranges_once(world: World) -> None:
     assert world.announced.unknown == []
 
 
-def test_a_document_that_spark_has_purged_since_is_still_known(world: World) -> None:
+def test_a_document_that_spark_has_purged_since_is_still_known(world: JobWithLog) -> None:
     path = world.document(3, document_text(DOCUMENTS["a batch"]))
     world.look()
     path.unlink()
@@ -156,7 +156,7 @@ def test_a_document_that_spark_has_purged_since_is_still_known(world: World) -> 
     assert len(world.look().repeats) == 1
 
 
-def test_half_a_line_and_half_a_document_wait_for_their_rest(world: World) -> None:
+def test_half_a_line_and_half_a_document_wait_for_their_rest(world: JobWithLog) -> None:
     path = world.document(3, "")
     world.log(REPEAT[:50])
     assert world.look().repeats == []
@@ -165,7 +165,7 @@ def test_half_a_line_and_half_a_document_wait_for_their_rest(world: World) -> No
     assert len(world.look().repeats) == 1
 
 
-def test_a_document_that_is_found_after_its_line_licenses_its_ranges(world: World) -> None:
+def test_a_document_that_is_found_after_its_line_licenses_its_ranges(world: JobWithLog) -> None:
     world.log(f"{REPEAT}\n")
     assert world.look().repeats == []
     world.document(3, document_text(DOCUMENTS["a batch"]))
@@ -178,7 +178,7 @@ def numbered(sequence: int, run: str = RUN) -> str:
 
 
 def test_only_the_batch_that_was_planned_last_may_not_be_recorded_and_an_unknown_earlier_one_is_wrong(
-    world: World,
+    world: JobWithLog,
 ) -> None:
     world.document(3, numbered(6))
     world.document(4, numbered(9, LINEAGE))
@@ -188,7 +188,7 @@ def test_only_the_batch_that_was_planned_last_may_not_be_recorded_and_an_unknown
     assert (world.look().unrecorded, world.announced.unknown, world.announced.repeats) == ([], [REPEAT], [])
 
 
-def test_losses_and_skips_are_counted_and_other_lines_are_not(world: World) -> None:
+def test_losses_and_skips_are_counted_and_other_lines_are_not(world: JobWithLog) -> None:
     for event in ("data_loss", "skip", "rebalance", "fence", "replay"):
         world.log(f"{render('words', event, group='etl')}\n")
     world.log("without fields\n")

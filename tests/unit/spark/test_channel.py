@@ -48,7 +48,7 @@ def test_a_query_of_this_driver_is_reached_by_the_pid_of_its_jvm(serve: Serve, m
 
 def test_a_query_of_a_connect_client_is_reached_through_its_session() -> None:
     session = test_connect.Session()
-    query = test_connect.Query(session)
+    query = test_connect.ClientQuery(session)
     assert is_remote(query)
     assert is_remote(session)
     assert isinstance(channel_of(query, "drain"), ConnectChannel)

@@ -70,7 +70,7 @@ class Session:
 Session.__module__ = "pyspark.sql.connect.session"
 
 
-class Query:
+class ClientQuery:
     """A StreamingQuery of a client, which does not show what is planned."""
 
     def __init__(self, session: Session, *documents: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ class Query:
         self.isActive = False
 
 
-Query.__module__ = "pyspark.sql.connect.streaming.query"
+ClientQuery.__module__ = "pyspark.sql.connect.streaming.query"
 
 
 @pytest.fixture(autouse=True)
@@ -100,13 +100,13 @@ def event(batch: int, *documents: dict[str, Any], operators: tuple[str, ...] = (
     return progress(*documents, batch=batch, operators=operators)
 
 
-def run_drain(query: Query, timeout: float = 5.0) -> DrainResult:
+def run_drain(query: ClientQuery, timeout: float = 5.0) -> DrainResult:
     return drain(query, timeout)  # type: ignore[arg-type]
 
 
 def test_a_drain_drains_on_the_server_and_stops_the_query(serve: Serve) -> None:
     ours, other = serve("r1", "l1"), serve("r2", "l2")
-    query = Query(Session(), document("r1", "l1"))
+    query = ClientQuery(Session(), document("r1", "l1"))
     assert run_drain(query) == DrainResult(True, ("group of r1",))
     assert (len(ours.drains), other.drains, query.isActive) == (1, [], False)
 
@@ -114,14 +114,14 @@ def test_a_drain_drains_on_the_server_and_stops_the_query(serve: Serve) -> None:
 def test_a_drain_that_waits_reports_the_batch_that_sinks_meanwhile(serve: Serve) -> None:
     ours = serve("r1", "l1")
     ours.while_draining = lambda: until(lambda: bool(ours.told), "told")
-    assert run_drain(Query(Session(), document("r1", "l1"))).drained
+    assert run_drain(ClientQuery(Session(), document("r1", "l1"))).drained
     assert ours.told == [(document("r1", "l1"), 4)]
 
 
 def test_a_drain_of_a_query_without_a_coordinator_is_refused(serve: Serve) -> None:
     serve("r2", "l2")
     with pytest.raises(ConfigError, match="none of its sources is a streamgroup member"):
-        run_drain(Query(Session()))
+        run_drain(ClientQuery(Session()))
 
 
 def test_a_server_without_the_package_is_named_with_the_next_step() -> None:

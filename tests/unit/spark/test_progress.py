@@ -62,7 +62,7 @@ def made(*sources: dict[str, Any]) -> StreamingQueryProgress:
     )
 
 
-class Query:
+class QueryWithPlan:
     """A query whose plan has sources with these options, all of one `table`, and a leaf that is not a source."""
 
     def __init__(
@@ -94,7 +94,7 @@ def progress(of: Any) -> StreamingQueryProgress:
 
 def test_a_source_has_the_metrics_of_sparks_own_and_says_what_it_reads() -> None:
     last = made(source(0, document(), LATEST))
-    found = progress(Query(last, OPTIONS))
+    found = progress(QueryWithPlan(last, OPTIONS))
     metrics = {"avgOffsetsBehindLatest": "7.5", "maxOffsetsBehindLatest": "10", "minOffsetsBehindLatest": "5"}
     text = "streamgroup[Subscribe[orders, payments], group=etl, mode=member]"
     assert (found.sources[0].metrics, found.sources[0].description) == (metrics, text)
@@ -105,7 +105,7 @@ def test_a_source_has_the_metrics_of_sparks_own_and_says_what_it_reads() -> None
 
 def test_all_other_fields_are_sparks() -> None:
     last = made(source(0, document(), LATEST))
-    found = progress(Query(last, OPTIONS))
+    found = progress(QueryWithPlan(last, OPTIONS))
     assert {**found, "sources": None} == {**last, "sources": None}
     left = {"metrics": None, "description": None}
     assert {**found.sources[0], **left} == {**last.sources[0], **left}
@@ -116,7 +116,7 @@ def test_each_of_several_sources_has_its_own_and_one_of_another_format_stays() -
     kafka = {**source(1, {"orders": {"0": 5}}, {"orders": {"0": 9}}), "metrics": {"maxOffsetsBehindLatest": "4"}}
     last = made(source(0, document(), LATEST), kafka, source(2, document(), None))
     for of_kafka in ({"subscribe": "orders"}, {}):
-        found = progress(Query(last, OPTIONS, of_kafka, {**OPTIONS, "subscribe": "other"}))
+        found = progress(QueryWithPlan(last, OPTIONS, of_kafka, {**OPTIONS, "subscribe": "other"}))
         described = [each.description.partition(",")[0] for each in found.sources]
         assert described == ["streamgroup[Subscribe[orders", f"{CLASS}@1", "streamgroup[Subscribe[other]"]
     assert [s.metrics.get("maxOffsetsBehindLatest") for s in found.sources] == ["10", "4", None]
@@ -125,17 +125,17 @@ def test_each_of_several_sources_has_its_own_and_one_of_another_format_stays() -
 def test_the_options_of_a_table_are_in_the_description_too() -> None:
     given = {"kafka.group.id": "etl"}
     table = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders"}
-    found = progress(Query(made(source(0, document(), LATEST)), given, table=table))
+    found = progress(QueryWithPlan(made(source(0, document(), LATEST)), given, table=table))
     assert found.sources[0].description == "streamgroup[Subscribe[orders], group=etl, mode=member]"
 
 
 def test_a_query_without_a_progress_has_none() -> None:
-    assert streamgroup.progress(Query(None)) is None  # type: ignore[arg-type]
+    assert streamgroup.progress(QueryWithPlan(None)) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("jsq", [SimpleNamespace(), None], ids=["another Spark", "Spark Connect"])
 def test_where_the_plan_cannot_be_seen_the_metrics_are_there_all_the_same(jsq: Any) -> None:
-    query = Query(made(source(0, document(), LATEST)), OPTIONS)
+    query = QueryWithPlan(made(source(0, document(), LATEST)), OPTIONS)
     query._jsq = jsq
     found = progress(query)
     assert (found.sources[0].description, found.sources[0].metrics["maxOffsetsBehindLatest"]) == (f"{CLASS}@0", "10")

@@ -330,7 +330,7 @@ def test_missing_nodes_are_made_with_their_parents_and_what_may_not_be_is_named(
 PATHS = {"/g": b"group", "/g/ids": b"", "/g/ids/b": b"2", "/g/ids/a": b"1", "/g/offsets": b"", "/other": b""}
 
 
-class World:
+class WatchedNodes:
     """A reader of the nodes, and the paths whose changes its watches report."""
 
     def __init__(self) -> None:
@@ -352,8 +352,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> WatchedNodes:
+    return WatchedNodes()
 
 
 @pytest.mark.parametrize(
@@ -365,13 +365,15 @@ def world() -> World:
         (9, ["/g", "/g/ids", "/g/ids/a", "/g/ids/b", "/g/offsets"]),
     ],
 )
-def test_a_read_has_the_node_and_as_many_levels_below_as_asked_for(world: World, depth: int, paths: list[str]) -> None:
+def test_a_read_has_the_node_and_as_many_levels_below_as_asked_for(
+    world: WatchedNodes, depth: int, paths: list[str]
+) -> None:
     found = world.read(Subtree("/g", depth))
     assert sorted(found) == paths
     assert found == world.nodes.tree.read([Subtree("/g", depth)])
 
 
-def test_a_node_has_its_data_its_versions_its_owner_and_the_sorted_names_of_its_children(world: World) -> None:
+def test_a_node_has_its_data_its_versions_its_owner_and_the_sorted_names_of_its_children(world: WatchedNodes) -> None:
     world.nodes.tree.transact([Create("/g/ids/c", b"me", ephemeral=True)], 77)
     world.nodes.tree.transact([Set("/g/ids", b"new")])
     found = world.read(Subtree("/g/ids"))
@@ -381,7 +383,7 @@ def test_a_node_has_its_data_its_versions_its_owner_and_the_sorted_names_of_its_
     assert (found["/g/ids/c"].owner, found["/g/ids/c"].data) == (77, b"me")
 
 
-def test_the_requests_of_one_level_are_sent_before_the_first_answer_is_awaited(world: World) -> None:
+def test_the_requests_of_one_level_are_sent_before_the_first_answer_is_awaited(world: WatchedNodes) -> None:
     world.read(Subtree("/g", 2), Subtree("/other", 0))
     events = world.nodes.events
     assert events[:4] == ["get /g", "children /g", "get /other", "wait"]
@@ -389,7 +391,7 @@ def test_the_requests_of_one_level_are_sent_before_the_first_answer_is_awaited(w
     assert len(rounds) == 3, "one round trip for each level of the deeper subtree"
 
 
-def test_a_subtree_that_does_not_exist_is_absent_and_its_creation_is_watched(world: World) -> None:
+def test_a_subtree_that_does_not_exist_is_absent_and_its_creation_is_watched(world: WatchedNodes) -> None:
     assert world.read(Subtree("/none"), Subtree("/gone", watch=False)) == {}
     assert ("exists", "/none") in world.nodes.watched
     assert "exists /gone" not in world.nodes.events
@@ -397,20 +399,20 @@ def test_a_subtree_that_does_not_exist_is_absent_and_its_creation_is_watched(wor
     assert world.fire(EventType.CREATED, "/none") == ["/none"]
 
 
-def test_a_subtree_that_is_created_while_its_watch_is_set_is_read_again(world: World) -> None:
+def test_a_subtree_that_is_created_while_its_watch_is_set_is_read_again(world: WatchedNodes) -> None:
     world.nodes.before["exists /none"] = lambda: world.nodes.tree.transact([Create("/none", b"new"), Create("/none/a")])
     assert sorted(world.read(Subtree("/none"), Subtree("/g", 0))) == ["/g", "/none", "/none/a"]
     assert world.nodes.events.count("get /g") == 1, "the subtree that was found is not read again"
 
 
-def test_a_child_that_is_deleted_during_the_read_is_absent(world: World) -> None:
+def test_a_child_that_is_deleted_during_the_read_is_absent(world: WatchedNodes) -> None:
     world.nodes.before["get /g/ids/a"] = lambda: world.nodes.tree.transact([Delete("/g/ids/a")])
     found = world.read(Subtree("/g/ids"))
     assert sorted(found) == ["/g/ids", "/g/ids/b"]
     assert found["/g/ids"].children == ("a", "b"), "the names are those of the response"
 
 
-def test_a_node_that_is_recreated_between_its_two_responses_is_read_again(world: World) -> None:
+def test_a_node_that_is_recreated_between_its_two_responses_is_read_again(world: WatchedNodes) -> None:
     def recreate() -> None:
         world.nodes.tree.transact([Delete("/g/offsets"), Create("/g/offsets", b"new")])
 
@@ -419,7 +421,7 @@ def test_a_node_that_is_recreated_between_its_two_responses_is_read_again(world:
     assert (found["/g/offsets"].data, world.nodes.events.count("get /g/offsets")) == (b"new", 2)
 
 
-def test_a_node_that_may_not_be_read_is_an_error_that_has_its_path(world: World) -> None:
+def test_a_node_that_may_not_be_read_is_an_error_that_has_its_path(world: WatchedNodes) -> None:
     world.nodes.forbidden.add("/g/ids/b")
     with pytest.raises(DeniedError) as caught:
         world.read(Subtree("/g", 2))
@@ -427,13 +429,13 @@ def test_a_node_that_may_not_be_read_is_an_error_that_has_its_path(world: World)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_node_that_two_subtrees_share_keeps_its_children(world: World, order: tuple[int, int]) -> None:
+def test_a_node_that_two_subtrees_share_keeps_its_children(world: WatchedNodes, order: tuple[int, int]) -> None:
     found = world.read(*(Subtree("/g", depth) for depth in order))
     assert found["/g"].children == ("ids", "offsets")
     assert sorted(found) == ["/g", "/g/ids", "/g/offsets"]
 
 
-def test_watches_cover_the_data_of_all_nodes_and_the_children_of_all_but_the_last_level(world: World) -> None:
+def test_watches_cover_the_data_of_all_nodes_and_the_children_of_all_but_the_last_level(world: WatchedNodes) -> None:
     world.read(Subtree("/g", 1), Subtree("/other", watch=False))
     assert world.nodes.watched == {("get", "/g"), ("children", "/g"), ("get", "/g/ids"), ("get", "/g/offsets")}
     assert world.fire(EventType.CHILD, "/g/ids") == []
@@ -442,7 +444,7 @@ def test_watches_cover_the_data_of_all_nodes_and_the_children_of_all_but_the_las
     assert world.fire(EventType.CHANGED, "/other") == []
 
 
-def test_watches_that_the_connection_loses_are_those_of_the_subtree(world: World) -> None:
+def test_watches_that_the_connection_loses_are_those_of_the_subtree(world: WatchedNodes) -> None:
     world.read(Subtree("/g", 1))
     world.watches.disconnected()
     world.watches.connected()

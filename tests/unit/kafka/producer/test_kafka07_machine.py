@@ -30,7 +30,7 @@ def a_set(*payloads: bytes, where: TopicPartition | None = None, movable: bool =
     return MessageSet(where or tp(0, 0), message_set07(payloads), len(payloads), movable)
 
 
-class World:
+class MachineWithBrokers:
     """The machine, and brokers with the topic `events` of three partitions each, all flushed at once.
 
     Requests to a broker wait in `requests` until `serve` handles them.
@@ -119,19 +119,19 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> MachineWithBrokers:
+    return MachineWithBrokers(tmp_path)
 
 
 @pytest.fixture
-def verifying(tmp_path: Path) -> World:
-    return World(tmp_path, verify=True)
+def verifying(tmp_path: Path) -> MachineWithBrokers:
+    return MachineWithBrokers(tmp_path, verify=True)
 
 
 # -- sending -----------------------------------------------------------------------------------------------------------
 
 
-def test_one_set_is_a_produce_with_a_request_behind_it_that_is_answered(world: World) -> None:
+def test_one_set_is_a_produce_with_a_request_behind_it_that_is_answered(world: MachineWithBrokers) -> None:
     ours = a_set(b"a", b"b", where=tp(0, 2))
     world.append(ours)
     (send,) = world.requests[0]
@@ -143,7 +143,7 @@ def test_one_set_is_a_produce_with_a_request_behind_it_that_is_answered(world: W
     assert world.producer.idle
 
 
-def test_sets_of_one_broker_are_a_multiproduce_in_their_order(world: World) -> None:
+def test_sets_of_one_broker_are_a_multiproduce_in_their_order(world: MachineWithBrokers) -> None:
     sets = [a_set(b"%d" % i, where=tp(i % 2, i % 3)) for i in range(12)]
     world.append(*sets)
     first = [each for each in sets if broker_partition(each.partition.partition)[0] == 0]
@@ -158,7 +158,7 @@ def test_sets_of_one_broker_are_a_multiproduce_in_their_order(world: World) -> N
 
 
 def test_a_request_is_no_larger_than_its_maximum(tmp_path: Path) -> None:
-    world = World(tmp_path, max_request_size=100, max_in_flight=2)
+    world = MachineWithBrokers(tmp_path, max_request_size=100, max_in_flight=2)
     sets = [a_set(b"x" * 20) for _ in range(10)]  # of 30 bytes
     world.append(*sets)
     assert [len(send.requests[0].produces) for send in world.requests[0]] == [3, 3]
@@ -166,14 +166,14 @@ def test_a_request_is_no_larger_than_its_maximum(tmp_path: Path) -> None:
     assert world.log(tp(0, 0)) == b"".join(each.messages for each in sets)
 
 
-def test_bytes_that_are_not_resolved_are_counted(world: World) -> None:
+def test_bytes_that_are_not_resolved_are_counted(world: MachineWithBrokers) -> None:
     world.append(a_set(b"a"), a_set(b"b"))
     assert world.producer.buffered == 22
     world.serve()
     assert world.producer.buffered == 0
 
 
-def test_an_empty_set_is_refused(world: World) -> None:
+def test_an_empty_set_is_refused(world: MachineWithBrokers) -> None:
     with pytest.raises(ValueError, match="an empty message set for events 0-0"):
         world.append(a_set())
 
@@ -183,7 +183,7 @@ def test_an_empty_set_is_refused(world: World) -> None:
 
 @pytest.mark.parametrize("arrived", [0, 1])
 def test_a_connection_that_is_lost_before_the_answer_fails_what_was_sent_and_says_so(
-    world: World, arrived: int
+    world: MachineWithBrokers, arrived: int
 ) -> None:
     ours = a_set(b"a")
     world.append(ours)
@@ -200,7 +200,7 @@ def test_a_connection_that_is_lost_before_the_answer_fails_what_was_sent_and_say
 
 
 def test_what_never_left_is_sent_on_a_new_connection_in_its_order(tmp_path: Path) -> None:
-    world = World(tmp_path, max_request_size=1, max_in_flight=3)
+    world = MachineWithBrokers(tmp_path, max_request_size=1, max_in_flight=3)
     sets = [a_set(b"%d" % i) for i in range(5)]
     world.append(*sets)
     world.lose(0, unsent=True)
@@ -210,7 +210,7 @@ def test_what_never_left_is_sent_on_a_new_connection_in_its_order(tmp_path: Path
     assert len(world.delivered) == 5
 
 
-def test_a_request_without_an_answer_is_given_up_with_its_connection(world: World) -> None:
+def test_a_request_without_an_answer_is_given_up_with_its_connection(world: MachineWithBrokers) -> None:
     world.append(a_set(b"a"))
     world.now += 30
     world.step(Tick07())
@@ -219,7 +219,7 @@ def test_a_request_without_an_answer_is_given_up_with_its_connection(world: Worl
 
 
 def test_a_set_whose_time_is_over_is_not_sent_again(tmp_path: Path) -> None:
-    world = World(tmp_path, delivery_timeout_ms=5_000)
+    world = MachineWithBrokers(tmp_path, delivery_timeout_ms=5_000)
     late, other = a_set(b"late"), a_set(b"other")
     world.append(late)
     world.now += 3
@@ -232,7 +232,7 @@ def test_a_set_whose_time_is_over_is_not_sent_again(tmp_path: Path) -> None:
     assert world.log(tp(0, 0)) == other.messages
 
 
-def test_a_late_answer_is_ignored(world: World) -> None:
+def test_a_late_answer_is_ignored(world: MachineWithBrokers) -> None:
     world.append(a_set(b"a"))
     (send,) = world.requests[0]
     world.lose(0)
@@ -243,7 +243,7 @@ def test_a_late_answer_is_ignored(world: World) -> None:
 # -- brokers that cannot be reached ------------------------------------------------------------------------------------
 
 
-def test_records_without_a_key_go_to_another_broker_and_keyed_ones_wait_and_fail(world: World) -> None:
+def test_records_without_a_key_go_to_another_broker_and_keyed_ones_wait_and_fail(world: MachineWithBrokers) -> None:
     free, keyed = a_set(b"free", movable=True), a_set(b"keyed")
     world.append(free, keyed)
     while world.now < 100 + 120 and not world.failed:
@@ -264,7 +264,7 @@ def test_records_without_a_key_go_to_another_broker_and_keyed_ones_wait_and_fail
     assert not world.failed[0].error.maybe_written
 
 
-def test_a_broker_that_comes_back_in_time_gets_what_waited(world: World) -> None:
+def test_a_broker_that_comes_back_in_time_gets_what_waited(world: MachineWithBrokers) -> None:
     ours = a_set(b"keyed")
     world.append(ours)
     for _ in range(5):
@@ -276,7 +276,7 @@ def test_a_broker_that_comes_back_in_time_gets_what_waited(world: World) -> None
     assert not world.failed
 
 
-def test_a_broker_whose_connection_ended_gets_records_without_a_key_again(world: World) -> None:
+def test_a_broker_whose_connection_ended_gets_records_without_a_key_again(world: MachineWithBrokers) -> None:
     world.append(a_set(b"a"))
     world.serve()
     world.lose(0)
@@ -289,7 +289,7 @@ def test_a_broker_whose_connection_ended_gets_records_without_a_key_again(world:
     assert world.log(tp(0, 0)) == message_set07([b"a", b"c"])
 
 
-def test_new_brokers_and_topics_are_used_as_soon_as_they_are_known(world: World) -> None:
+def test_new_brokers_and_topics_are_used_as_soon_as_they_are_known(world: MachineWithBrokers) -> None:
     world.step(parts.SnapshotRead07(ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07)))
     world.append(a_set(b"a", movable=True))
     world.serve(1)
@@ -299,14 +299,14 @@ def test_new_brokers_and_topics_are_used_as_soon_as_they_are_known(world: World)
     assert len(world.delivered) == 1
 
 
-def test_a_broker_that_is_not_registered_is_named_when_the_time_is_over(world: World) -> None:
+def test_a_broker_that_is_not_registered_is_named_when_the_time_is_over(world: MachineWithBrokers) -> None:
     world.step(parts.SnapshotRead07(ClusterSnapshot({}, {}, dialect=Dialect.KAFKA07)))
     world.append(a_set(b"a"))
     world.serve(121)
     assert "broker 0 is not registered in ZooKeeper" in world.errors[0]
 
 
-def test_what_is_abandoned_fails_and_the_producer_stays_usable(world: World) -> None:
+def test_what_is_abandoned_fails_and_the_producer_stays_usable(world: MachineWithBrokers) -> None:
     world.append(a_set(b"a"))
     world.step(parts.Abandon07("the task has failed"))
     assert "given up: the task has failed" in world.errors[0]
@@ -319,13 +319,13 @@ def test_what_is_abandoned_fails_and_the_producer_stays_usable(world: World) -> 
 # -- verify ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_end_of_the_log_is_read_before_anything_is_written(verifying: World) -> None:
+def test_the_end_of_the_log_is_read_before_anything_is_written(verifying: MachineWithBrokers) -> None:
     verifying.append(a_set(b"a"), a_set(b"b", where=tp(1, 1)))
     for node, partition in ((0, 0), (1, 1)):
         assert [send.requests for send in verifying.requests[node]] == [(OffsetsRequest07(TOPIC, partition, -1, 1),)]
 
 
-def test_a_set_is_delivered_when_it_is_found_behind_what_was_there_before(verifying: World) -> None:
+def test_a_set_is_delivered_when_it_is_found_behind_what_was_there_before(verifying: MachineWithBrokers) -> None:
     verifying.brokers[0].produce(message_set07([b"before"]), TOPIC)
     ours = a_set(b"a")
     verifying.append(ours)
@@ -334,7 +334,7 @@ def test_a_set_is_delivered_when_it_is_found_behind_what_was_there_before(verify
     assert verifying.producer.idle
 
 
-def test_sets_are_found_among_those_of_other_producers(verifying: World) -> None:
+def test_sets_are_found_among_those_of_other_producers(verifying: MachineWithBrokers) -> None:
     sets = [a_set(b"%d" % i, b"x" * i) for i in range(20)]
     verifying.append(a_set(b"first"))
     verifying.handle(0)
@@ -348,7 +348,7 @@ def test_sets_are_found_among_those_of_other_producers(verifying: World) -> None
 
 
 def test_a_set_is_waited_for_until_the_broker_has_flushed(tmp_path: Path) -> None:
-    world = World(tmp_path, flush=3, verify=True)
+    world = MachineWithBrokers(tmp_path, flush=3, verify=True)
     world.append(a_set(b"a"), a_set(b"b"))
     world.serve(5)
     assert not world.delivered
@@ -358,7 +358,7 @@ def test_a_set_is_waited_for_until_the_broker_has_flushed(tmp_path: Path) -> Non
 
 
 def test_a_set_that_the_broker_has_dropped_without_a_sign_is_an_error_with_both_ends(tmp_path: Path) -> None:
-    world = World(tmp_path, verify=True)
+    world = MachineWithBrokers(tmp_path, verify=True)
     world.brokers[0] = Broker(tmp_path / "0", max_message_size=50)
     world.append(a_set(b"small"), a_set(b"x" * 51))
     world.serve(20)
@@ -372,7 +372,7 @@ def test_a_set_that_the_broker_has_dropped_without_a_sign_is_an_error_with_both_
 
 @pytest.mark.parametrize("arrived", range(4))
 def test_after_a_lost_connection_only_what_is_missing_is_sent_again(tmp_path: Path, arrived: int) -> None:
-    world = World(tmp_path, verify=True, max_request_size=1, max_in_flight=3)
+    world = MachineWithBrokers(tmp_path, verify=True, max_request_size=1, max_in_flight=3)
     sets = [a_set(b"%d" % i) for i in range(6)]
     world.append(*sets)
     world.handle(0)  # the end of the log; the first three sets are on their way
@@ -384,7 +384,7 @@ def test_after_a_lost_connection_only_what_is_missing_is_sent_again(tmp_path: Pa
     assert not world.failed
 
 
-def test_nothing_is_sent_to_a_partition_in_doubt_and_others_go_on(verifying: World) -> None:
+def test_nothing_is_sent_to_a_partition_in_doubt_and_others_go_on(verifying: MachineWithBrokers) -> None:
     verifying.append(a_set(b"a"), a_set(b"a", where=tp(1, 0)))
     verifying.handle(0)
     verifying.handle(1)
@@ -398,7 +398,7 @@ def test_nothing_is_sent_to_a_partition_in_doubt_and_others_go_on(verifying: Wor
 
 
 def test_num_retries_bounds_how_often_a_set_is_sent_again(tmp_path: Path) -> None:
-    world = World(tmp_path, verify=True, retries=1)
+    world = MachineWithBrokers(tmp_path, verify=True, retries=1)
     world.append(a_set(b"a"))
     for _ in range(2):
         while not any(isinstance(send.requests[0], ProduceRequest07) for send in world.requests[0]):
@@ -412,7 +412,7 @@ def test_num_retries_bounds_how_often_a_set_is_sent_again(tmp_path: Path) -> Non
     assert "does not contain them after 2 attempts" in world.errors[0]
 
 
-def test_a_partition_at_which_the_broker_hangs_up_fails_and_the_others_do_not(verifying: World) -> None:
+def test_a_partition_at_which_the_broker_hangs_up_fails_and_the_others_do_not(verifying: MachineWithBrokers) -> None:
     bad, good = a_set(b"bad", where=tp(0, 7)), a_set(b"good")
     verifying.append(good, bad)
     verifying.serve(60)
@@ -429,7 +429,7 @@ def test_a_partition_at_which_the_broker_hangs_up_fails_and_the_others_do_not(ve
     ],
     ids=["a log that has lost its end", "a damaged log"],
 )
-def test_a_log_that_cannot_be_read_back_is_an_error(verifying: World, answer: bytes, says: str) -> None:
+def test_a_log_that_cannot_be_read_back_is_an_error(verifying: MachineWithBrokers, answer: bytes, says: str) -> None:
     verifying.append(a_set(b"a"))
     verifying.handle(0)
     verifying.handle(0)
@@ -440,7 +440,7 @@ def test_a_log_that_cannot_be_read_back_is_an_error(verifying: World, answer: by
 
 
 def test_a_set_larger_than_what_is_read_at_once_is_found(tmp_path: Path) -> None:
-    world = World(tmp_path, verify=True, fetch_size=50)
+    world = MachineWithBrokers(tmp_path, verify=True, fetch_size=50)
     sets = [a_set(b"x" * size) for size in (500, 10, 300)]
     world.append(*sets)
     world.serve()
@@ -448,7 +448,7 @@ def test_a_set_larger_than_what_is_read_at_once_is_found(tmp_path: Path) -> None
 
 
 def test_a_message_that_begins_as_a_dropped_set_does_at_the_end_of_the_log_is_read_over(tmp_path: Path) -> None:
-    world = World(tmp_path, verify=True)
+    world = MachineWithBrokers(tmp_path, verify=True)
     world.brokers[0] = Broker(tmp_path / "0", max_message_size=50)
     world.append(a_set(b"a", b"x" * 51))
     world.serve()
@@ -457,7 +457,7 @@ def test_a_message_that_begins_as_a_dropped_set_does_at_the_end_of_the_log_is_re
     assert "does not contain them after 1 attempt" in world.errors[0]
 
 
-def test_after_each_lost_connection_the_wait_for_a_flush_begins_again(verifying: World) -> None:
+def test_after_each_lost_connection_the_wait_for_a_flush_begins_again(verifying: MachineWithBrokers) -> None:
     verifying.append(a_set(b"a"))
     verifying.handle(0)
     verifying.lose(0)
@@ -475,7 +475,9 @@ def test_after_each_lost_connection_the_wait_for_a_flush_begins_again(verifying:
 def test_whatever_breaks_with_verify_every_set_is_in_its_log_once_and_in_order(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    world = World(tmp_path_factory.mktemp("world"), verify=True, max_request_size=40, max_in_flight=3, fetch_size=50)
+    world = MachineWithBrokers(
+        tmp_path_factory.mktemp("world"), verify=True, max_request_size=40, max_in_flight=3, fetch_size=50
+    )
     sets: list[MessageSet] = []
     for step in range(data.draw(st.integers(1, 25))):
         act = data.draw(st.sampled_from(["append", "append", "handle", "handle", "lose", "time", "other"]))
@@ -506,7 +508,7 @@ def test_whatever_breaks_with_verify_every_set_is_in_its_log_once_and_in_order(
 def test_whatever_breaks_without_verify_no_set_is_lost_silently_or_written_twice(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    world = World(tmp_path_factory.mktemp("world"), max_request_size=40, max_in_flight=3)
+    world = MachineWithBrokers(tmp_path_factory.mktemp("world"), max_request_size=40, max_in_flight=3)
     sets: list[MessageSet] = []
     for step in range(data.draw(st.integers(1, 25))):
         act = data.draw(st.sampled_from(["append", "append", "handle", "lose", "unsent", "time"]))

@@ -23,7 +23,15 @@ from streamgroup.kafka.producer.partition_queue import PartitionQueue
 from streamgroup.kafka.producer.reactions import Appended, CodeReaction
 from tests.unit.kafka.producer import world as worlds
 from tests.unit.kafka.producer.drivers import P0, P1, Driver
-from tests.unit.kafka.producer.world import Plan, Records, World, first_wrong, harsh, mild, without_idempotence
+from tests.unit.kafka.producer.world import (
+    Plan,
+    ProducerSimulation,
+    Records,
+    first_wrong,
+    harsh,
+    mild,
+    without_idempotence,
+)
 
 EACH = 50
 """The seeds of one test. Each planted bug shows within the first hundred of its worlds."""
@@ -51,7 +59,7 @@ def test_without_idempotence_duplicates_are_possible() -> None:
     """The contrast: the same worlds write records twice, and with five requests in flight out of order."""
     duplicates = disorder = 0
     for seed in range(40):
-        world = World(without_idempotence(seed), seed).run()
+        world = ProducerSimulation(without_idempotence(seed), seed).run()
         for partition in world.parts.values():
             duplicates += len(set(partition.log)) < len(partition.log)
             first = list(dict.fromkeys(partition.log))
@@ -231,7 +239,9 @@ def test_the_simulation_catches_a_planted_bug(
 
 
 def test_a_world_is_the_same_in_every_run() -> None:
-    first, second = (World(harsh(3), 3, lambda c, _: Producer(c, random.Random(3))).run() for _ in range(2))
+    first, second = (
+        ProducerSimulation(harsh(3), 3, lambda c, _: Producer(c, random.Random(3))).run() for _ in range(2)
+    )
     assert [p.log for p in first.parts.values()] == [p.log for p in second.parts.values()]
     assert first.steps == second.steps
 

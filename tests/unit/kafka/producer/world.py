@@ -110,7 +110,7 @@ class Connection:
 
 
 @dataclass
-class World:
+class ProducerSimulation:
     """The simulation of one plan."""
 
     plan: Plan
@@ -143,7 +143,7 @@ class World:
 
     # -- the application ----------------------------------------------------------------------------------------------
 
-    def run(self) -> World:
+    def run(self) -> ProducerSimulation:
         """Append everything, flush, wait until all is resolved; then check."""
         at = self.now
         for _ in range(self.plan.appends):
@@ -509,7 +509,7 @@ def without_idempotence(seed: int) -> Plan:
 def wrong_in(plan: Plan, seed: int, make: Make = Producer) -> list[str]:
     """The faults found in one world. A defect that raises is wrong, too."""
     try:
-        world = World(plan, seed, make).run()
+        world = ProducerSimulation(plan, seed, make).run()
     except (AssertionError, ValueError, IndexError) as error:
         return [f"raised {error!r}"]
     late = [f"{o.uids} failed: {o.error}" for o in world.failures()] if plan.config.delivery_timeout_ms > 50_000 else []

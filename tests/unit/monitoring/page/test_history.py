@@ -152,7 +152,7 @@ def measure() -> None:
     limits = Limits(samples=40, assignments=20, marks=30, batches=30)
     group = world.one(0).groups[0]
     group.rebalances = range(5, 10_000, 7)
-    simulated = world.World([group], until=0, readings=900)
+    simulated = world.SimulatedCluster([group], until=0, readings=900)
     history = History(limits)
     tracemalloc.start()
     try:
