@@ -55,6 +55,7 @@ class Registry:
         self._tasks: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="kafka07-registry", daemon=True)
         self._lost = False
+        self._stopping = threading.Event()
         self._client = KazooClient(
             hosts=config.zookeeper,
             timeout=config.session_timeout_ms / 1000,
@@ -92,6 +93,7 @@ class Registry:
 
     def stop(self) -> None:
         """Close the session, which deletes all nodes at once."""
+        self._stopping.set()
         if self._thread.is_alive():
             self._tasks.put(_Task.STOP)
             self._thread.join(_STOP_TIMEOUT_S)
@@ -130,10 +132,13 @@ class Registry:
         try:
             self._create(path, f"{creator}:{config.host}:{self._port}")
         except NodeExistsError:
-            raise AlreadyRegistered(
-                f"A broker is already registered on the path {path}. Either its brokerid is in use, or this broker was "
-                "restarted before its last session expired: wait for the session timeout, then start it again"
-            ) from None
+            found = self._retried(self._client.exists, path)
+            # The node is this session's if the answer to an earlier attempt was lost.
+            if found is None or found.ephemeralOwner != self._client.client_id[0]:
+                raise AlreadyRegistered(
+                    f"A broker is already registered on the path {path}. Either its brokerid is in use, or this broker "
+                    "was restarted before its last session expired: wait for the session timeout, then start it again"
+                ) from None
         for topic in self._topics():
             self._register_topic(topic)
 
@@ -154,26 +159,24 @@ class Registry:
         try:
             self._retried(self._client.create, path, data.encode(), ephemeral=True)
         except NoNodeError:
-            _make(self._client, posixpath.dirname(path))
+            self._make(posixpath.dirname(path))
             self._retried(self._client.create, path, data.encode(), ephemeral=True)
 
+    def _make(self, path: str) -> None:
+        """Create a persistent node without data, and its parents."""
+        if path == "/":
+            raise ConfigError(
+                f"invalid zk.connect: the chroot {self._client.chroot} does not exist in ZooKeeper. Create it first"
+            )
+        try:
+            self._retried(self._client.create, path, None)
+        except NodeExistsError:
+            pass
+        except NoNodeError:
+            self._make(posixpath.dirname(path))
+            with contextlib.suppress(NodeExistsError):
+                self._retried(self._client.create, path, None)
+
     def _retried(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        return KazooRetry(max_tries=-1, max_delay=0.5, deadline=self._config.session_timeout_ms / 1000)(
-            call, *args, **named
-        )
-
-
-def _make(client: KazooClient, path: str) -> None:
-    """Create a persistent node without data, and its parents."""
-    if path == "/":
-        raise ConfigError(
-            f"invalid zk.connect: the chroot {client.chroot} does not exist in ZooKeeper. Create it first"
-        )
-    try:
-        client.create(path, None)
-    except NodeExistsError:
-        pass
-    except NoNodeError:
-        _make(client, posixpath.dirname(path))
-        with contextlib.suppress(NodeExistsError):
-            client.create(path, None)
+        """Call until there is a connection or `stop` is called, however long that takes, as the real broker does."""
+        return KazooRetry(max_tries=-1, max_delay=0.5, interrupt=self._stopping.is_set)(call, *args, **named)

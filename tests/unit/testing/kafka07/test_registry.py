@@ -6,11 +6,12 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kazoo.client import KazooState
-from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
+from kazoo.exceptions import ConnectionLoss, NoAuthError, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from streamgroup.errors import ConfigError, TransportError
@@ -37,6 +38,8 @@ class Client:
         self.refusal: Exception | None = None
         """What `start` raises."""
         self.has_root = True
+        self.losses: list[bool] = []
+        """For the next calls of `create`: the connection is lost, and whether the call took effect."""
         self._listeners: list[Callable[[str], None]] = []
 
     def add_listener(self, listener: Callable[[str], None]) -> None:
@@ -57,10 +60,22 @@ class Client:
     def create(self, path: str, value: bytes | None, ephemeral: bool = False) -> None:
         if not self.has_root:
             raise NoNodeError
-        try:
-            self.nodes.transact([Create(path, value, ephemeral=ephemeral)], self.session)  # type: ignore[arg-type]
-        except Refused as refused:
-            raise RAISED[refused.refusal] from None
+        takes_effect, is_lost = (self.losses.pop(0), True) if self.losses else (True, False)
+        if takes_effect:
+            try:
+                self.nodes.transact([Create(path, value, ephemeral=ephemeral)], self.session)  # type: ignore[arg-type]
+            except Refused as refused:
+                raise RAISED[refused.refusal] from None
+        if is_lost:
+            raise ConnectionLoss
+
+    def exists(self, path: str) -> SimpleNamespace | None:
+        node = self.nodes.get(path)
+        return None if node is None else SimpleNamespace(ephemeralOwner=node.owner)
+
+    @property
+    def client_id(self) -> tuple[int, bytes]:
+        return self.session, b""
 
     def get(self, path: str) -> tuple[bytes, object]:
         node = self.nodes.get(path)
@@ -156,6 +171,33 @@ def test_a_zookeeper_that_does_not_answer_is_named_with_the_timeout(broker: Brok
     with pytest.raises(TransportError, match=rf"ZooKeeper at {ZOOKEEPER} within 6000 ms\. Check that it runs"):
         broker.registry.start()
     assert broker.client.calls[-2:] == ["stop", "close"]
+
+
+@pytest.mark.parametrize("takes_effect", [False, True])
+def test_a_connection_that_is_lost_meanwhile_is_waited_for(broker: Broker, takes_effect: bool) -> None:
+    """Each answer is lost at first, as by a connection that comes back with its session after its timeout."""
+    broker.topics = ["t"]
+    broker.client.nodes = broker.nodes = NodeTree.of({"/brokers": "", "/brokers/ids": "", "/brokers/topics": ""})
+    broker.client.losses = [takes_effect, False, False, False]
+    broker.registry.start()
+    assert broker.client.losses == []
+    assert broker.nodes.owned_by(1) == ["/brokers/ids/7", "/brokers/topics/t/7"]
+
+
+def test_parents_are_made_over_a_lost_connection(broker: Broker) -> None:
+    broker.client.create("/brokers", None)
+    broker.client.losses = [False, False, True]
+    broker.registry.start()
+    assert broker.nodes.owned_by(1) == ["/brokers/ids/7"]
+
+
+def test_a_broker_that_stops_waits_for_no_connection(broker: Broker) -> None:
+    broker.registry.start()
+    broker.client.losses = [False] * 1000
+    broker.registry.announce("t")
+    wait_until(lambda: len(broker.client.losses) < 1000, "the first attempt", every=0.001)
+    broker.registry.stop()
+    assert broker.lines == ["not registered: InterruptedError: "]
 
 
 def test_a_chroot_that_does_not_exist_is_named_with_the_next_step(broker: Broker) -> None:
