@@ -16,6 +16,7 @@ from streamgroup.cli.main import main
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.old_kafka import librdkafka
+from tests.peers.librdkafka import commit
 from tests.waiting import repeatedly
 
 pytestmark = pytest.mark.live
@@ -50,7 +51,7 @@ class Reader:
         assert self._producer.flush(30) == 0
 
     def commit(self, offset: int) -> None:
-        self._consumer.commit(offsets=[TopicPartition(self.topic, 0, offset)], asynchronous=False)
+        commit(self._consumer, [TopicPartition(self.topic, 0, offset)])
 
     def move(self) -> None:
         """Write one record, and commit the next one."""

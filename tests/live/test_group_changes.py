@@ -25,6 +25,7 @@ from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.conftest import MakeTopic
 from tests.fault.harness import Stream
 from tests.old_kafka import librdkafka, run_tool
+from tests.peers.librdkafka import commit
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
@@ -64,7 +65,7 @@ def committed(server: KafkaServer, group: str) -> dict[tuple[str, int], tuple[in
     """Return the offsets of the group and their metadata. librdkafka would read on behind the end of the metadata."""
     with closing(KafkaCluster(parse_client({"kafka.bootstrap.servers": server.bootstrap_servers})[0])) as cluster:
         found = admin.committed(cluster, group, cluster.deadline())
-    return {(tp.topic, tp.partition): (commit.offset, commit.metadata) for tp, commit in found.items()}
+    return {(tp.topic, tp.partition): (kept.offset, kept.metadata) for tp, kept in found.items()}
 
 
 @contextmanager
@@ -263,7 +264,7 @@ def test_a_group_of_082_is_reset_in_zookeeper_and_in_kafka_where_both_keep_offse
     group = f"g-{topic}"
     where = ("-z", kafka08.zookeeper_connect, "--group", group)
     with closing(Consumer({**librdkafka(kafka08), "group.id": group})) as consumer:
-        wait_until(lambda: _commits(consumer, topic, 9), "the broker keeps an offset of the group", 30)
+        commit(consumer, [TopicPartition(topic, 0, 9)])
     with zookeeper_client(kafka08.zookeeper_connect) as client:
         client.create(f"/consumers/{group}/offsets/{topic}/0", b"8", makepath=True)
     assert new_offsets(*where, "--topic", topic, "--to-offset", "3", "--execute") == {0: 3, 1: 3}
@@ -288,16 +289,6 @@ def test_a_group_of_082_is_reset_in_zookeeper_and_in_kafka_where_both_keep_offse
     assert "the brokers still keep offsets of group" in result.stderr
     with zookeeper_client(kafka08.zookeeper_connect) as client:
         assert not client.exists(f"/consumers/{group}")
-
-
-def _commits(consumer: Consumer, topic: str, offset: int) -> bool:
-    from confluent_kafka import KafkaException  # noqa: PLC0415
-
-    try:
-        told = consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-    except KafkaException:  # its coordinator is only just coming up
-        return False
-    return told is not None and not any(tp.error for tp in told)
 
 
 def test_a_group_of_kafka_07_is_reset_to_where_messages_begin() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from streamgroup.advice import RESOURCES
@@ -40,6 +40,7 @@ from tests.conftest import MakeTopic
 from tests.fault.harness import Stream
 from tests.least_rights import Mode, Needed, read_table
 from tests.old_kafka import number
+from tests.peers import librdkafka
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300), pytest.mark.usefixtures("fresh_process")]
@@ -336,19 +337,8 @@ def _direct(case: Case) -> Consumer:
 
 
 def commit(case: Case, offset: int) -> None:
-    """Commit an offset. A broker may have to become, or load, the coordinator of a new group before."""
-
-    def is_done() -> bool:
-        try:
-            consumer.commit(offsets=[LibrdkafkaPartition(case.topic, 0, offset)], asynchronous=False)
-        except KafkaException as error:
-            if error.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
-                raise
-            return False
-        return True
-
     with closing(_direct(case)) as consumer:
-        wait_until(is_done, f"group {case.group} has committed")
+        librdkafka.commit(consumer, [LibrdkafkaPartition(case.topic, 0, offset)])
 
 
 def committed(case: Case) -> int:

@@ -24,6 +24,7 @@ from streamgroup.kafka.wire.messages.cluster import MetadataRequest
 from streamgroup.model import EARLIEST, LATEST, CommittedOffset, TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.testing import KafkaServer
+from tests.peers.librdkafka import commit
 from tests.servers import address_of, each_of
 from tests.waiting import soon
 
@@ -125,8 +126,7 @@ def test_groups_are_listed_described_and_their_commits_read(
     deadline = soon(30)
     while len(consumer.assignment()) < 2 and time.monotonic() < deadline:
         consumer.poll(0.1)
-    commit = LibrdkafkaPartition(topic, 1, 42, metadata="by librdkafka")
-    consumer.commit(offsets=[commit], asynchronous=False)
+    commit(consumer, [LibrdkafkaPartition(topic, 1, 42, metadata="by librdkafka")])
     assert list_groups(cluster, soon(30))[group].protocol_type == "consumer"
     described = describe_groups(cluster, [group, "nobody"], soon(30))
     assert described[group].state == "Stable"

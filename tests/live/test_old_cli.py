@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from kazoo.client import KazooClient
 from kazoo.security import CREATOR_ALL_ACL
 
@@ -19,6 +20,7 @@ from streamgroup.testing.zookeeper_mode import zookeeper_client
 from streamgroup.text import counted
 from tests.conftest import MakeTopic
 from tests.old_kafka import librdkafka
+from tests.peers.librdkafka import commit
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
@@ -51,20 +53,8 @@ def kafka07() -> Iterator[Kafka07Server]:
 
 def commit_at_brokers(server: KafkaServer, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
     """As a consumer whose offsets Kafka keeps."""
-    wanted = [TopicPartition(*tp, offset) for tp, offset in offsets.items()]
-    consumer = Consumer({**librdkafka(server), "group.id": group})
-
-    def is_committed() -> bool:
-        try:
-            told = consumer.commit(offsets=wanted, asynchronous=False)
-        except KafkaException:  # its coordinator is only just coming up
-            return False
-        return told is not None and not any(tp.error for tp in told)
-
-    try:
-        wait_until(is_committed, f"the brokers keep the offsets of {group}", 30)
-    finally:
-        consumer.close()
+    with closing(Consumer({**librdkafka(server), "group.id": group})) as consumer:
+        commit(consumer, [TopicPartition(*tp, offset) for tp, offset in offsets.items()])
 
 
 def produce(server: KafkaServer, topic: str, *, partition: int, count: int) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.old_kafka import librdkafka
+from tests.peers.librdkafka import commit
 from tests.unit.test_doc_blocks import blocks
 
 pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(300)]
@@ -29,7 +30,7 @@ def test_the_blocks_of_the_page_run(make_topic: MakeTopic, tmp_path: Path, monke
     with KafkaServer() as kafka:
         make_topic(kafka, 1, name="orders")
         with closing(Consumer({**librdkafka(kafka), "group.id": "orders"})) as consumer:
-            consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+            commit(consumer, [TopicPartition("orders", 0, 0)])
         for line, text in BLOCKS:
             if (line, text) not in with_servers:
                 exec(compile("\n" * line + text, "testing.md", "exec"), names | {"kafka": kafka})

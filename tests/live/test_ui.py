@@ -20,6 +20,7 @@ from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.conftest import MakeTopic
 from tests.live.test_old_cli import produce
 from tests.old_kafka import librdkafka
+from tests.peers.librdkafka import commit
 from tests.servers import each_of
 from tests.ui.served import polled
 from tests.waiting import wait_until
@@ -67,7 +68,7 @@ def test_the_page_follows_a_group_through_a_rebalance(kafka: KafkaServer, make_t
         wait_until(reads(lambda: {row["owner"] for row in shown()["partitions"]} == {0}), "the first member holds all")
         offsets = [consumers[0].position(consumers[0].assignment())]
         wait_until(reads(lambda: all(p.offset == 10 for p in consumers[0].position(consumers[0].assignment()))), "read")
-        consumers[0].commit(offsets=consumers[0].position(offsets[0]), asynchronous=False)
+        commit(consumers[0], consumers[0].position(offsets[0]))
         wait_until(reads(lambda: shown()["lag"] == 0), "the commit shows")
         for _ in range(7):
             producer.produce(topic, b"value", partition=3)
@@ -109,7 +110,7 @@ def test_the_page_has_the_groups_of_brokers_and_of_zookeeper(kafka11: KafkaServe
     produce(kafka11, topic, partition=1, count=4)
     in_zookeeper(kafka11, old, topic)
     with closing(Consumer({**librdkafka(kafka11), "group.id": new})) as consumer:
-        consumer.commit(offsets=[TopicPartition(topic, 1, 2)], asynchronous=False)
+        commit(consumer, [TopicPartition(topic, 1, 2)])
     with polled(ClusterAddress(kafka11.bootstrap_servers, kafka11.zookeeper_connect)) as board:
         wait_until(lambda: {old, new} <= overview(board).keys(), "both groups")
         wait_until(lambda: [overview(board)[name]["lag"] for name in (old, new)] == [3, 2], "their lags")
