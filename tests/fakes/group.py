@@ -1,8 +1,8 @@
 """A classic consumer group as Kafka's GroupCoordinator keeps it: states, members, timers.
 
-`group_coordinator.py` answers requests by it. Followed from `GroupCoordinator.scala` and `ClassicGroup`: who is asked to
-rejoin when, whose session expires, what a static member's return does (KIP-345, KIP-814), what survives a move of the
-group coordinator.
+`group_coordinator.py` answers requests by it. Followed from `GroupCoordinator.scala` and `ClassicGroup`: who is asked
+to rejoin when, whose session expires, what a static member's return does (KIP-345, KIP-814), what survives a move of
+the group coordinator.
 """
 
 from __future__ import annotations
