@@ -21,8 +21,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     settings.register_profile("mutants", derandomize=True, deadline=None, phases=(Phase.explicit, Phase.generate))
     settings.load_profile("mutants")
     copy = Path(os.environ[COPY])
-    compiled = (path.name.partition(".")[0] for path in (copy / "streamgroup" / "records").glob("*.so"))
-    for name in ("streamgroup", "tests", *(f"streamgroup.kafka.records.{module}" for module in compiled)):
+    compiled = [file.relative_to(copy) for file in (copy / "streamgroup").rglob("*.so")]
+    assert compiled, f"{copy} has no compiled module"
+    for name in (
+        "streamgroup",
+        "tests",
+        *(".".join([*file.parts[:-1], file.name.partition(".")[0]]) for file in compiled),
+    ):
         file = importlib.import_module(name).__file__ or ""
         if not Path(file).is_relative_to(copy):
             pytest.exit(f"{name} is imported from {file}, not from {copy}", returncode=REFUSED)
