@@ -7,7 +7,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,27 +33,11 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Late:
-    """Send the response after so many seconds."""
-
-    response: Any
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Held:
     """Send the response when the event is set."""
 
     response: Any
     released: threading.Event
-
-
-@dataclass(frozen=True)
-class Slowly:
-    """Send the response in pieces of so many bytes."""
-
-    response: Any
-    piece: int
 
 
 @dataclass(frozen=True)
@@ -208,16 +191,9 @@ def _act(what: Any, cls: type[Request[Any]], version: int, correlation_id: int, 
     match what:
         case Raw(data):
             connected.sendall(data)
-        case Late(response, seconds):
-            time.sleep(seconds)
-            return _act(response, cls, version, correlation_id, connected)
         case Held(response, released):
             released.wait(HOLD_TIMEOUT_S)
             return _act(response, cls, version, correlation_id, connected)
-        case Slowly(response, piece):
-            data = framed(cls, response, version, correlation_id)
-            for start in range(0, len(data), piece):
-                connected.sendall(data[start : start + piece])
         case Cut(response, missing, reset):
             connected.sendall(framed(cls, response, version, correlation_id)[:-missing])
             if reset:

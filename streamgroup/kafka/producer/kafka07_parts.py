@@ -333,9 +333,8 @@ def _what(each: MessageSet) -> str:
 def unconfirmed(each: MessageSet) -> ProduceError:
     """Return the error for a set if the connection was lost before the broker had handled the set."""
     return ProduceError(
-        f"{_what(each)}: the connection was lost after they were sent: {each.cause}. Kafka 0.7 acknowledges nothing, "
-        f"so the broker may or may not have them{_AGAIN}. With verify=true the log is read back, and only what "
-        "is missing is sent again",
+        f"{_what(each)}: the connection was lost after they were sent: {each.cause}. Kafka 0.7 acknowledges "
+        f"nothing{_AGAIN}. With verify=true the log is read back, and only what is missing is sent again",
         maybe_written=True,
     )
 

@@ -331,7 +331,7 @@ def reader(type_: str, flexible: bool, nullable: bool) -> tuple[Read, int]:
         if size is None:
             if nullable:
                 return None
-            raise DecodeError(f"unexpected null at byte {r.position}: expected a {type_}")
+            raise DecodeError(f"unexpected null at byte {r.position}: expected a value of type {type_}")
         return take(r, size)
 
     return read, 1 if flexible else 2 if is_text else 4

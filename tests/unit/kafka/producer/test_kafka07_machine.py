@@ -190,9 +190,8 @@ def test_a_connection_that_is_lost_before_the_answer_fails_what_was_sent_and_say
     world.lose(0, arrived)
     assert world.errors == [
         "could not write 1 record (11 bytes) to events 0-0: the connection was lost after they were sent: the cable is "
-        "cut. Kafka 0.7 acknowledges nothing, so the broker may or may not have them. The broker may have the "
-        "records: writing them again may duplicate them. With verify=true the log is read back, and only what is "
-        "missing is sent again"
+        "cut. Kafka 0.7 acknowledges nothing. The broker may have the records: writing them again may duplicate them. "
+        "With verify=true the log is read back, and only what is missing is sent again"
     ]
     assert world.failed[0].error.maybe_written
     assert world.refreshes == 1

@@ -100,7 +100,7 @@ def test_an_array_is_refused_where_its_smallest_elements_would_not_fit() -> None
 
 
 def test_null_where_none_may_be_is_an_error() -> None:
-    with pytest.raises(DecodeError, match=r"unexpected null at byte \d+: expected a bytes"):
+    with pytest.raises(DecodeError, match=r"unexpected null at byte \d+: expected a value of type bytes"):
         decode(SyncGroupResponse, bytes.fromhex("0000 ffffffff"), 0)
     with pytest.raises(DecodeError, match=r"unexpected null at byte \d+: expected an array"):
         decode(MetadataResponse, bytes.fromhex("ffffffff 00000000"), 0)
