@@ -29,9 +29,9 @@ class NotDrained(StreamGroupError):
 
 @dataclass(slots=True)
 class Report:
-    """The result of a drain as JSON.
+    """The result of `streamgroup drain` as JSON.
 
-    `running` has all coordinators that were found, `chosen` those that were drained.
+    `running` has all coordinator processes that were found, `chosen` those that were asked to end after their batch.
     """
 
     running: Sequence[Running]

@@ -611,7 +611,7 @@ def read_csv(text: str, groups: Collection[str], log_format: LogFormat) -> dict[
         if not (offset.isascii() and offset.isdigit()) or int(offset) > _LARGEST:
             raise _invalid(reader.line_num, f"invalid offset {offset!r}: expected a number of at least 0")
         if tp in found[group]:
-            raise _invalid(reader.line_num, f"{log_format.name(tp)} of group {group!r} has an earlier line already")
+            raise _invalid(reader.line_num, f"{log_format.name(tp)} of group {group!r} is on an earlier line already")
         found[group][tp] = int(offset)
     if lacking := sorted(group for group, offsets in found.items() if not offsets):
         names = first_of(list(map(repr, lacking)), MOST_NAMED, "group")

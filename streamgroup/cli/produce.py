@@ -535,12 +535,14 @@ class JsonReader:
         return {"topic": TOPIC.parse(topic), "partition": partition}
 
     def _headers(self, given: list[Any] | None) -> list[dict[str, Any]] | None:
-        """Return the headers of a list of names and values in turns, followed by the headers of all records."""
+        """Return the headers of a list that alternates names and values, followed by the headers of all records."""
         texts = given or []
         names, values = texts[::2], texts[1::2]
         is_list = len(names) == len(values) and all(isinstance(name, str) for name in names)
         if not is_list or not all(value is None or isinstance(value, str) for value in values):
-            raise ValueError("the field 'headers' must be a list of names and values in turns")
+            raise ValueError(
+                "the field 'headers' must be a list that alternates names and values: [name, value, name, value, ...]"
+            )
         own = [
             {"key": _bytes(name, "headers"), "value": _bytes(value, "headers")}
             for name, value in zip(names, values, strict=True)

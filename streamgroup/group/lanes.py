@@ -45,9 +45,9 @@ class _LaneConnection(Generic[C]):
 
 
 class RequestLanes(Generic[C]):
-    """Decides about the connections and pending requests of one member. Times are `time.monotonic()` values.
+    """Which connection each request of one member uses, which request waits, and which has timed out.
 
-    `C` is the caller's type of a connection.
+    Times are `time.monotonic()` values. `C` is the type of the caller's connections.
     """
 
     __slots__ = ("_connections", "_coordinator", "_due")

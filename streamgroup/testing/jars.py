@@ -66,17 +66,17 @@ def verified(directory: Path) -> tuple[Path, ...]:
     pins = pins_of(directory.name)
     if pins is None:
         _require_own(directory / MANIFEST)
-    expected, whose = (manifest_sums(directory), "when it was resolved") if pins is None else (pins, "as pinned")
+    expected, source = (manifest_sums(directory), MANIFEST) if pins is None else (pins, PINS)
     for name, sha256 in expected.items():
         file = directory / name
         if not file.is_file():
-            raise ChecksumMismatch(f"missing jar {file}. Remove {directory} and try again, which downloads it")
+            raise ChecksumMismatch(f"missing jar {file}. Remove {directory} and try again: its jars are then downloaded")
         _require_own(file)
         found = _sum_of(file, _identity(file))
         if found != sha256:
             raise ChecksumMismatch(
-                f"wrong SHA-256 of {file}: it is {found}, expected {sha256} {whose}. "
-                f"Remove {directory} and try again, which downloads it again"
+                f"wrong SHA-256 of {file}: it is {found}, and {sha256} in {source}. "
+                f"Remove {directory} and try again: the file is then downloaded again"
             )
     return tuple(directory / name for name in sorted(expected))
 

@@ -90,9 +90,10 @@ class SingleSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         answered: the options are then right, and a server that starts or stops must not look like the other kind."""
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a connection to one server. `address` is resolved; the certificate must be valid for `hostname`.
+        """Return a connection to one server. kazoo passes `address`, the IP address and the port, and `hostname`.
 
-        Raises OSError if that fails or the session is over, and AuthFailedError if retrying will not help.
+        With TLS the certificate must be valid for `hostname`. Raises OSError if no connection can be made or the
+        session is over, and AuthFailedError if retrying will not help.
         """
         if self.is_over:
             raise OSError("cannot connect to ZooKeeper: the session has expired or is closed")

@@ -458,7 +458,7 @@ class Writer:
         self._wait = wait
 
     def ensure(self, paths: Iterable[str]) -> dict[str, RefusedOperation]:
-        """Create missing persistent nodes with their parents, and return the refusals by path."""
+        """Create missing persistent nodes and their parents. Return what ZooKeeper refused, by the path given."""
         asked = [(path, self._client.exists_async(path)) for path in dict.fromkeys(paths)]
         refused = {}
         for path in [path for path, answer in asked if self._wait(answer) is None]:

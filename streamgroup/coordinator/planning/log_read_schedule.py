@@ -111,7 +111,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class EndReading:
-    """Step: end the loop; no further step follows."""
+    """Step: end the thread that reads the logs. It is the last step."""
 
 
 Step = Answer[Q] | FetchMetadata | ListLogs | PublishMetadata | FailQuery | Wait | EndReading

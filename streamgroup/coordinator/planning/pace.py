@@ -164,7 +164,7 @@ class PackingLimit:
         self._next_pause = 1
 
     def begin(self, tasks: Collection[FetchTask], now: float) -> None:
-        """Record that Spark has the tasks of a batch."""
+        """Record that the tasks of a batch were handed to Spark at `now`."""
         longest = max(map(len, tasks), default=0)
         packed = any(len(task.ranges) > 1 for task in tasks)
         self._began = (now, len(tasks), longest, packed) if longest else None
@@ -228,7 +228,7 @@ class Pace:
         self._bytes.spend(size)
 
     def begin(self, tasks: Collection[FetchTask], now: float) -> None:
-        """Record that Spark has the tasks of a batch."""
+        """Record that the tasks of a batch were handed to Spark at `now`."""
         self.packing.begin(tasks, now)
         self._sizer.begin(sum(map(len, tasks)), now)
 

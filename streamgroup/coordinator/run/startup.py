@@ -75,9 +75,10 @@ class Startup:
     def open(self) -> Steps[None]:
         """Connect and resolve the subscription.
 
-        A broker that has just started, or a topic that has just been created, may be missing in the first answer, so
-        named topics count as missing only after `BELIEVED_AFTER_S`. Raises ConfigError if named topics, partitions or
-        servers do not exist, TransportError.
+        The first metadata response of a broker that has just started may lack topics, and a topic may just have been
+        created. So a topic given by name is missing only if it is still absent after `BELIEVED_AFTER_S`. Raises
+        ConfigError if topics, partitions or servers given by name do not exist, and TransportError if no broker
+        answers.
         """
         began, snapshot = yield interface.Connect(topics_to_ask(self._subscription))
         now = began

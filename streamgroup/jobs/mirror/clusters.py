@@ -191,7 +191,7 @@ class Clusters:
             for name, value in sorted(left.items()):
                 lacking.setdefault(f"{name}={value}", []).append(topic)
         for config, names in lacking.items():
-            self._say(f"{config} of the source is not set at the destination: {first_of(names, MOST_NAMED, 'topic')}")
+            self._say(f"{config} of the source is not copied to {first_of(names, MOST_NAMED, 'topic')}")
         try:
             theirs = topic_configs(cluster, ours, self._destination.deadline()) if ours else {}
         except StreamGroupError as error:

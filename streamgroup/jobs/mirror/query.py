@@ -52,7 +52,7 @@ def mirror(
         except StreamingQueryException:
             if clusters.plan(plan, clusters.source()) == plan:
                 raise
-            say("the query has met a partition that is newer than its plan; starting again at the batch that failed")
+            say("the query failed at a partition that was added after its start: starting it again at the failed batch")
             continue
         if not still_runs:
             return

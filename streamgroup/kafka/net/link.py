@@ -85,7 +85,7 @@ class _HangUp(TransportError):
 class Link:
     """One non-blocking connection to `host:port`. Times are seconds on the caller's clock.
 
-    `notify()` is called from another thread when the name look-up is done: `advance` can then continue.
+    When another thread has looked up the host's name, it calls the callback `notify`. The caller then calls `advance`.
     """
 
     _take: Callable[[Any], None]

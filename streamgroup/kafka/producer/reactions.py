@@ -349,7 +349,10 @@ def _no_topic(topic: str, config: ProducerConfig) -> str:
 
 
 def missing_topic(topic: str, config: ProducerConfig, reason: str) -> ProduceError:
-    """Return the error for a topic that did not appear. `reason` says why no broker answers, "" if one does."""
+    """Return the error for a topic that was not in the metadata within `max.block.ms`.
+
+    `reason` says why no broker has answered. It is "" if one has.
+    """
     if not reason:
         return UnknownTopicError(_no_topic(topic, config))
     return NoBrokerError(

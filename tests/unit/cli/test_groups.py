@@ -540,7 +540,7 @@ def test_what_is_written_is_read_again_without_the_lines_of_other_groups() -> No
         ("g,orders,0,-7", ["g"], "invalid offset '-7'"),
         ("g,orders,0,٣", ["g"], "invalid offset"),
         (f"g,orders,0,{2**63}", ["g"], "invalid offset"),
-        ("g,orders,0,7\ng,orders,0,8", ["g"], "line 2 .* orders-0 of group 'g' has an earlier line already"),
+        ("g,orders,0,7\ng,orders,0,8", ["g"], "line 2 .* orders-0 of group 'g' is on an earlier line already"),
         ("g,orders,0,7", ["g", "h"], "has no line for group 'h'"),
     ],
 )

@@ -136,7 +136,10 @@ def test_a_topic_of_the_command_line_takes_all_objects(cluster: ScriptedCluster)
         (b"[" * 100_000, "cannot write line 3: not a JSON object"),
         (b'{"topic":"orders","payload":7}', "cannot write line 3: the field 'payload' must be a string or null"),
         (b'{"topic":"orders","ts":"x"}', "the field 'ts' must be a number of milliseconds or null"),
-        (b'{"topic":"orders","headers":["a"]}', "the field 'headers' must be a list of names and values in turns"),
+        (
+            b'{"topic":"orders","headers":["a"]}',
+            "the field 'headers' must be a list that alternates names and values: [name, value, name, value, ...]",
+        ),
         (b'{"payload":"a"}', "the object has no topic. Add the field 'topic', or name a topic with -t"),
         (b'{"topic":"orders","partition":"x"}', "cannot write line 3: expected a partition number"),
         (

@@ -237,8 +237,8 @@ def test_configurations_of_replicas_and_of_old_timestamps_are_left_out_and_named
         "message.timestamp.before.max.ms": "3600000",
     }
     assert created(source, destination)[1:] == [
-        "message.timestamp.before.max.ms=3600000 of the source is not set at the destination: copy.m-a",
-        "min.insync.replicas=2 of the source is not set at the destination: copy.m-a",
+        "message.timestamp.before.max.ms=3600000 of the source is not copied to copy.m-a",
+        "min.insync.replicas=2 of the source is not copied to copy.m-a",
     ]
     assert destination.topics["copy.m-a"] == {"retention.ms": "-1"}
 
@@ -253,7 +253,7 @@ def test_a_configuration_that_the_destination_does_not_know_is_left_out_and_name
     source.topics["m-a"] = {"flush.ms": "7", "new.one": "1"}
     source.topics["m-b"] = {"flush.ms": "9"}
     assert created(source, destination)[1:] == [
-        "new.one=1 (Unknown topic config name: new.one) of the source is not set at the destination: copy.m-a"
+        "new.one=1 (Unknown topic config name: new.one) of the source is not copied to copy.m-a"
     ]
     assert destination.topics == {"copy.m-a": {"flush.ms": "7"}, "copy.m-b": {"flush.ms": "9"}}
 
@@ -271,7 +271,7 @@ def test_a_line_or_an_error_about_a_hundred_topics_names_a_few_of_them(start: St
     few = "copy.m-000, copy.m-001, copy.m-002 and 97 more topics"
     assert created(source, destination) == [
         f"created topics at the destination: {few}",
-        f"min.insync.replicas=2 of the source is not set at the destination: {few}",
+        f"min.insync.replicas=2 of the source is not copied to {few}",
     ]
 
 
