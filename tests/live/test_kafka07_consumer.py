@@ -58,6 +58,7 @@ def config(kafka: Kafka07Server, topics: dict[str, int] | None = None, **changes
         "topics": topics or {},
         "autocommit_interval_ms": 60_000,
         "rebalance_backoff_ms": 300,
+        "rebalance_retries_max": 50,
         "backoff_increment_ms": 50,
         "zk_sessiontimeout_ms": SESSION_MS,
         **changes,
@@ -167,7 +168,8 @@ def test_a_consumer_that_cannot_have_its_partitions_gives_up_after_four_tries(
     kafka: Kafka07Server, topic: str, nodes: KazooClient, tmp_path: Path
 ) -> None:
     nodes.create(f"/consumers/{GROUP}/owners/{topic}/0-0", b"somebody-0", makepath=True)
-    peer = Consumer07Process(tmp_path / "c.log", config(kafka, {topic: 1}, consumerid="c1", rebalance_backoff_ms=50))
+    changes = {"rebalance_backoff_ms": 50, "rebalance_retries_max": 4}
+    peer = Consumer07Process(tmp_path / "c.log", config(kafka, {topic: 1}, consumerid="c1", **changes))
     with pytest.raises(Exception, match="can't rebalance after 4 retries"):
         peer.start()
     assert [event["event"] for event in peer.events()].count("waits for an owner") == 4
@@ -190,9 +192,8 @@ def test_a_consumer_waits_for_its_partitions_within_its_tries(
 def test_a_rebalance_that_fails_leaves_it_with_nothing_until_the_next_change(
     kafka: Kafka07Server, topic: str, nodes: KazooClient, tmp_path: Path
 ) -> None:
-    with Consumer07Process(
-        tmp_path / "c.log", config(kafka, {topic: 1}, consumerid="c1", rebalance_backoff_ms=50)
-    ) as peer:
+    changes = {"rebalance_backoff_ms": 50, "rebalance_retries_max": 4}
+    with Consumer07Process(tmp_path / "c.log", config(kafka, {topic: 1}, consumerid="c1", **changes)) as peer:
         # Another one comes, takes its half, and goes without giving it up.
         other = f"/consumers/{GROUP}/ids/{GROUP}_z"
         nodes.create(other, f'{{ "{topic}": 1 }}'.encode())

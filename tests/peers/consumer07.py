@@ -176,6 +176,10 @@ class Consumer07:
                 self._report({"event": "zookeeper failed", "error": f"{type(error).__name__}: {error}"})
                 self._events.put(event)
                 self._stopping.wait(self.config.rebalance_backoff_ms / 1000)
+            except Exception as error:  # a peer without this thread would stand still
+                self.failed = error
+                self._report({"event": "rebalance thread failed", "error": f"{type(error).__name__}: {error}"})
+                return
 
     # The rebalance
 

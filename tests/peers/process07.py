@@ -96,6 +96,8 @@ class Consumer07Process:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
+        if error is not None:
+            print(f"{self.process.name}: {self.events()}")
 
     def _lines(self) -> list[dict[str, Any]]:
         if not self.process.log.exists():
