@@ -70,7 +70,7 @@ def verified(directory: Path) -> tuple[Path, ...]:
     for name, sha256 in expected.items():
         file = directory / name
         if not file.is_file():
-            raise ChecksumMismatch(f"missing jar {file}. Remove {directory} and try again: its jars are then downloaded")
+            raise ChecksumMismatch(f"missing jar {file}. Remove {directory} and try again: the jars are downloaded")
         _require_own(file)
         found = _sum_of(file, _identity(file))
         if found != sha256:
