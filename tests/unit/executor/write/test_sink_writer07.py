@@ -392,7 +392,7 @@ def test_a_set_that_the_broker_refuses_closes_the_connection_and_fails(start: St
     writer = producer(snapshot(broker))
     damaged = bytearray(message_set07([b"a"]))
     damaged[-1] ^= 1
-    with pytest.raises(ProduceError, match="Kafka 0.7 acknowledges nothing. The broker may have the records"):
+    with pytest.raises(ProduceError, match=r"Kafka 0\.7 acknowledges nothing\. The broker may have the records"):
         deliver(writer, MessageSet(tp(0, 0), bytes(damaged), 1))
     deliver(writer, a_set(tp(0, 0), b"b"))
     assert log_of(broker, tp(0, 0)) == message_set07([b"b"])
