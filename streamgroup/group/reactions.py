@@ -15,7 +15,7 @@ UNEXPECTED_ATTEMPTS = 10
 
 
 class Reaction(Enum):
-    """What the member does after an error code."""
+    """The reaction of a member to an error code."""
 
     GO_ON = "go on"
     """Do nothing: the answer to the next request decides."""

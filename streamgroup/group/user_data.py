@@ -46,7 +46,7 @@ def encode_basis(basis: AssignmentBasis) -> bytes:
 
 
 def decode_basis(data: Bytes | None) -> AssignmentBasis | None:
-    """Parse a basis. Return None if there is no user data, or if another client or a later format has written it.
+    """Parse a basis. Return None without user data, or if it is another client's or has a later format.
 
     Other assignors define their own user data, so no content is an error.
     """
@@ -78,7 +78,7 @@ _GENERATION_BYTES = 4
 class RunIdentity:
     """Identifies one start of a query on one checkpoint, in the user data of JoinGroup.
 
-    `lineage` (the id that all copies of a checkpoint share) and `run` are those of the query's documents (R1).
+    `lineage` (the id that all copies of a checkpoint share) and `run` are also in the query's offset documents (R1).
     `admitted`: the query has looked for another live member of its lineage and found none. `asking`: the query makes
     all members rejoin, so that they report their identities.
     """
@@ -98,7 +98,7 @@ def encode_identity(identity: RunIdentity) -> bytes:
 
 
 def decode_identity(data: Bytes | None) -> RunIdentity | None:
-    """Parse an identity. Return None if there is no user data, or if another client or a later format has written it.
+    """Parse an identity. Return None without user data, or if it is another client's or has a later format.
 
     Other assignors define their own user data, so no content is an error.
     """

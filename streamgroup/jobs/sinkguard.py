@@ -70,7 +70,7 @@ class SinkOwner:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the guard compares: notes and batch numbers of the sink's directory and of the checkpoint.
+    """The values that the guard compares: notes and batch numbers of the sink's directory and of the checkpoint.
 
     Batches are the highest numbers, or -1 if there are none.
     """

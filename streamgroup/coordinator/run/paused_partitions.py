@@ -76,7 +76,7 @@ class PausedPartitions:
         return f"Paused are {name_some(self._paused) or 'none'}"
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Process a completed assignment. As in Java's consumer, partitions outside of it are no longer paused."""
+        """Process a completed assignment. As in Java's consumer, the pause of all other partitions ends."""
         if gone := self._paused - frozenset(partitions):
             self._paused -= gone
             self._note(

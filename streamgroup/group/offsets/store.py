@@ -124,7 +124,7 @@ Answer = OffsetsFetched | OffsetsCommitted | NoAnswer
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a store returns: actions that the driver must carry out, in order, and results for the member."""
+    """The result of a call of a store: actions that the driver must carry out, in order, and results for the member."""
 
     actions: tuple[Any, ...] = ()
     answers: tuple[Answer, ...] = ()

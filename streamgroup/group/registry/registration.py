@@ -24,7 +24,7 @@ _OTHER_TOPICS = ("",)
 
 
 class Registration:
-    """What the member has registered in ZooKeeper, and the operations that register, renew and claim.
+    """The nodes that the member has registered in ZooKeeper, and the operations that register, renew and claim.
 
     `new_incarnation` returns a consumer id. It is called once a session, and again if the id is taken.
     """

@@ -345,7 +345,7 @@ class KafkaCluster:
         Return the offsets, and a reason for each missing one. A slow leader does not delay the others. A later call
         with the same partitions and `epoch` returns responses that have arrived in between; the caller starts a new
         epoch if the partitions may have changed. Raises BrokerError if the user may not read a partition,
-        TransportError if there are no metadata by `deadline`.
+        TransportError if no metadata arrives by `deadline`.
         """
         listed: dict[TopicPartition, ListedOffset] = {}
         snapshot = self.snapshot({tp.topic for tp in wanted}, deadline)

@@ -407,7 +407,7 @@ class _PartitionScan:
 class BoundaryScan:
     """Scans logs of Kafka 0.7 for message boundaries.
 
-    It uses connections of its own, so that large responses do not delay requests for log end offsets.
+    It uses separate connections, so that large responses do not delay requests for log end offsets.
     """
 
     def __init__(self, options: ClientOptions, clock: Callable[[], float]) -> None:

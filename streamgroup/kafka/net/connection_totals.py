@@ -1,7 +1,7 @@
 """Counts the connections of this process to brokers, for metrics.
 
-Each coordinator has a process of its own, so the counts are those of one coordinator. Every connection to a broker has
-a `Link`, which reports to this module. Connections to ZooKeeper are not counted.
+Each coordinator runs in a separate process, so the counts are for one coordinator. Every connection to a broker has a
+`Link`, which reports to this module. Connections to ZooKeeper are not counted.
 """
 
 from __future__ import annotations
