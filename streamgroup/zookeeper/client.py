@@ -402,6 +402,7 @@ class TlsSocket:
         try:
             context = contexts.get(options)
             connected.settimeout(timeout_s)
+            name.encode("idna")  # wrap_socket would encode it when it has taken the descriptor, and never close that
             secured = context.wrap_socket(connected, server_hostname=name)
         except StreamGroupError as error:
             connected.close()

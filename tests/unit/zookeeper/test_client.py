@@ -224,7 +224,8 @@ def served(context: ssl.SSLContext | None, serve: Callable[[socket.socket], None
         thread.start()
         yield listener.getsockname()[:2]
         listener.shutdown(socket.SHUT_RDWR)
-    thread.join(TIMEOUT_S)
+    thread.join(TIMEOUT_S / 2)
+    assert not thread.is_alive(), "a connection is still open"
 
 
 def connect(address: tuple[str, int], options: TlsOptions, host: str = "localhost") -> TlsSocket:

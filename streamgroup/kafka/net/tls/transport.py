@@ -61,6 +61,7 @@ class TlsTransport(Transport):
         context = contexts.get(options)
         try:
             self._family, self._address = connected.family, connected.getpeername()
+            self._host.encode("idna")  # wrap_socket encodes it after it has taken the descriptor, and never closes that
             self._socket = context.wrap_socket(connected, server_hostname=self._host, do_handshake_on_connect=False)
         except OSError as error:
             raise TransportError(f"lost the connection to broker {peer} before the TLS handshake: {error}") from error

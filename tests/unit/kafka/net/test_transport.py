@@ -161,10 +161,15 @@ def test_the_name_is_sent_to_the_server_without_the_final_dot(authority: Authori
 
 
 @pytest.mark.parametrize("host", ["", ".example"])
-def test_an_impossible_host_name_is_refused(host: str, authority: Authority) -> None:
+def test_an_impossible_host_name_is_refused_and_its_connection_can_be_closed(host: str, authority: Authority) -> None:
     ours, theirs = socket.socketpair()
-    with theirs, pytest.raises(TlsError, match=f"invalid host name '{host}'.*advertised.listeners"):
-        TlsTransport(ours, f"{host}:9093", host, trusting(authority), Contexts())
+    with theirs:
+        with pytest.raises(TlsError, match=f"invalid host name '{host}'.*advertised.listeners") as caught:
+            TlsTransport(ours, f"{host}:9093", host, trusting(authority), Contexts())
+        ours.close()
+        theirs.settimeout(5.0)
+        assert theirs.recv(1) == b"", "the descriptor is closed while the error is alive"
+        assert caught.value
 
 
 def test_a_socket_that_is_not_connected_is_a_lost_connection(authority: Authority) -> None:
