@@ -154,7 +154,7 @@ wheel: $(TOOLS)/.installed ## the sdist and the wheel of a release in dist/, che
 # The dependencies, with those of the extras, in the versions that the tests run with. requirements.lock does not have
 # the package of the extra kerberos. The license of protobuf is in its metadata as text only, which cyclonedx-py leaves
 # out unless it gathers texts.
-SBOM_EXTRAS = avro,metrics,otel,protobuf,registry,spark,ui
+SBOM_EXTRAS = avro,metrics,otel,protobuf,registry,spark,sql,ui
 sbom: wheel ## the bill of materials of the wheel and its extras, in CycloneDX: dist/streamgroup-VERSION.cdx.json
 	$(PYTHON) -m venv --without-pip build/sbom
 	sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' requirements.lock > build/versions.txt

@@ -15,7 +15,7 @@ from streamgroup.errors import DrainedError, StreamGroupError
 
 if TYPE_CHECKING:
     from streamgroup.model import OffsetRange, TopicPartition
-    from streamgroup.spark.channel import ranges
+    from streamgroup.spark.channel import ranges, transaction
     from streamgroup.spark.dead_letters import dead_letters
     from streamgroup.spark.drain import DrainResult, drain
     from streamgroup.spark.listener import listen
@@ -45,6 +45,7 @@ __all__ = [
     "open_telemetry",
     "progress",
     "ranges",
+    "transaction",
 ]
 
 __version__ = "0.2.0"
@@ -74,6 +75,7 @@ _LAZY = {
     "open_telemetry": "streamgroup.spark.open_telemetry",
     "progress": "streamgroup.spark.progress",
     "ranges": "streamgroup.spark.channel",
+    "transaction": "streamgroup.spark.channel",
 }
 
 

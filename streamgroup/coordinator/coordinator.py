@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamgroup.coordinator.batch_read import log_ends, tasks_of
 from streamgroup.coordinator.control.claims import Claim
@@ -42,16 +42,22 @@ from streamgroup.coordinator.threads.log_watcher import LogWatcher
 from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
+from streamgroup.group.offsets.table import ClaimRows, CommitRows
 from streamgroup.kafka.cluster.interface import Cluster
 from streamgroup.kafka.net.connection_totals import TOTALS
 from streamgroup.kafka.net.resolve import require_resolvable
 from streamgroup.model import ClusterSnapshot, FetchTask, LogRange, TopicPartition
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, SourceOptions
 
+if TYPE_CHECKING:
+    from streamgroup.coordinator.threads.table_thread import TableThread
+
 log = logging.getLogger("streamgroup")
 
 GROUP_THREAD_TIMEOUT_S = 0.2
 """How long a stop waits until the group thread has closed its connections."""
+TABLE_THREAD_TIMEOUT_S = 0.5
+"""How long a stop waits until the last commit is in the offset table."""
 WATCHER_TIMEOUT_S = 0.1
 """How long a stop waits until the log watcher has closed its connections."""
 
@@ -88,6 +94,7 @@ class Coordinator:
             watcher=self._watcher,
             is_missed=self._is_missed,
         )
+        self._table = _table_thread(self._inbox, self._group)
         config = run_config(options, self._group)
         self._run = Run(config, self._backend.member, self._watcher, self._planner, events)
         self._inbox.run = self._run
@@ -99,6 +106,7 @@ class Coordinator:
             checks=checks,
             planner=self._planner,
             claim=self._claim,
+            table=self._table,
             is_stopped=lambda: self._run.shutdown.stopped,
         )
 
@@ -155,6 +163,8 @@ class Coordinator:
         if self._inbox.call(interface.StopRun(last_word)):
             self._backend.thread.stop(GROUP_THREAD_TIMEOUT_S)
             self._watcher.stop(WATCHER_TIMEOUT_S)
+            if self._table is not None:
+                self._table.stop(TABLE_THREAD_TIMEOUT_S)
         self._end_unbegun()
         if self._claim is not None:
             self._claim.release()
@@ -240,6 +250,9 @@ class Coordinator:
                 self._watcher.follow(topics)
             case interface.RefreshMetadata():
                 self._watcher.refresh_metadata()
+            case ClaimRows() | CommitRows():
+                assert self._table is not None
+                self._table.carry_out(action)
             case interface.CallReply() | interface.Raise() | interface.Ask():
                 raise AssertionError(f"the inbox handles {action}")
             case _:
@@ -275,6 +288,15 @@ class Coordinator:
 
     def _fail(self, error: StreamGroupError) -> None:
         self._inbox.post(interface.ThreadFailed(error))
+
+
+def _table_thread(inbox: Inbox, group: GroupOptions) -> TableThread | None:
+    if not group.store_url:
+        return None
+    # Few queries have an offset table, and all others start without loading SQLAlchemy.
+    from streamgroup.coordinator.threads.table_thread import TableThread  # noqa: PLC0415
+
+    return TableThread(inbox, group)
 
 
 def _by_topic(logs: Mapping[TopicPartition, LogRange]) -> dict[str, dict[str, int]]:
@@ -313,6 +335,7 @@ class QuestionAnswerer:
         planner: Planner,
         claim: Claim | None,
         is_stopped: Callable[[], bool],
+        table: TableThread | None = None,
     ) -> None:
         self._options = options
         self._watcher = watcher
@@ -320,6 +343,7 @@ class QuestionAnswerer:
         self._checks = checks
         self._planner = planner
         self._claim = claim
+        self._table = table
         self._is_stopped = is_stopped
         self._timeout_s = options.client.default_api_timeout_ms / 1000
 
@@ -342,6 +366,9 @@ class QuestionAnswerer:
                 self._checks.ask(positions, logs, limits, self._planner.targets, timeout)
             case interface.FetchCommitted(timeout, wanted):
                 answer = self._backend.committed(timeout, wanted)
+            case interface.ClaimReplay(claimant, ranges, found, timeout):
+                assert self._table is not None
+                answer = self._table.claim_for_replay(claimant, ranges, found, timeout)
             case interface.MakeFetchTasks(document, ranges, packed):
                 logs = self._watcher.known([r.partition for r in ranges])
                 snapshot, options = self._watcher.snapshot, self._options
@@ -375,6 +402,8 @@ class QuestionAnswerer:
         require_columns(options.fetch, snapshot)
         self._backend.opened(snapshot.dialect)
         self._backend.thread.start()
+        if self._table is not None:
+            self._table.start()
         return snapshot
 
     def _snapshot(self, topics: frozenset[str] | None, timeout: float) -> ClusterSnapshot:

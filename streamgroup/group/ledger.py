@@ -7,6 +7,7 @@ flight. The ledger sends nothing: `commit_due` returns the commit to send, `answ
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from streamgroup.errors import SkippedBatchError
 from streamgroup.group.commits import NO_GENERATION, NOT_FOUNDED, Commit, CommitMetadata, Commits, CommitVerdict
@@ -21,6 +22,7 @@ from streamgroup.group.start_positions import (
 )
 from streamgroup.model import (
     INITIAL_DOCUMENT,
+    NO_TOPIC_ID,
     UNKNOWN_EPOCH,
     CommittedOffset,
     Document,
@@ -38,9 +40,11 @@ class Ledger:
     All offsets are log offsets, `now` is from `time.monotonic()`.
     """
 
-    def __init__(self, group: str, run: str, new_lineage: str, *, alone: bool = False) -> None:
+    def __init__(self, group: str, run: str, new_lineage: str, *, alone: bool = False, in_table: bool = False) -> None:
         self.group = group
         self.run = run
+        self._in_table = in_table
+        """The offsets are in a table of a database, which the sink changes with its rows (R37)."""
         self._alone = alone
         """The query is not a member of a group: no other member reads its partitions or commits for them."""
         self._skipped = False
@@ -165,7 +169,7 @@ class Ledger:
     def _sank(self, held: Held, handed: OffsetRange, batch: InFlightBatch) -> None:
         """Move a position to the end of a completed range whose tasks this process has returned to Spark (R16)."""
         tp = handed.partition
-        if tp in batch.lost:
+        if tp in batch.lost and not self._is_stored(held, handed):
             self._judge_again(tp, held)
             return
         planned = batch.document.positions.get(tp)
@@ -176,6 +180,14 @@ class Ledger:
         if batch.planned_here or held.found_as_seen(batch.seen.get(tp)):
             held.move(handed.until, UNKNOWN_EPOCH if planned is None else planned.leader_epoch)
             self._changed()
+
+    def _is_stored(self, held: Held, handed: OffsetRange) -> bool:
+        """Return whether the offset table has the end of `handed`, a completed range that begins at the position (R37).
+
+        The partition was lost and assigned again while its batch was in flight, and its claim was not taken meanwhile:
+        otherwise the sink's transaction would have been refused.
+        """
+        return self._in_table and held.position == handed.start
 
     def _judge_again(self, tp: TopicPartition, held: Held) -> None:
         """Apply R5a to a partition that was lost and assigned again while its batch was in flight.
@@ -333,6 +345,7 @@ class Ledger:
             topic_id=held.topic_id,
             use_starting_offsets=use_starting_offsets,
             alone=self._alone,
+            in_table=self._in_table,
             begun=self._batches.begun(tp),
         )
 
@@ -471,6 +484,30 @@ class Ledger:
             topic_id=held.topic_id,
             batch=self._batches.batch,
         )
+
+    def stored_with_batch(self) -> dict[TopicPartition, CommittedOffset]:
+        """Return what the offset table has after the batch in flight, for each partition that its tasks read (R37).
+
+        The metadata are those of a commit after the batch: a later start must not take the batch for uncommitted.
+        """
+        batch = self.in_flight
+        if batch is None:
+            return {}
+        stored = {}
+        for range_ in batch.ranges:
+            tp = range_.partition
+            planned = batch.document.positions.get(tp)
+            held = self.held.get(tp, Held(batch.document.sequence))
+            metadata = replace(
+                self._metadata(tp, held),
+                lineage=self.lineage,
+                sequence=max(batch.document.sequence, held.gained_after),
+                topic_id=held.topic_id or (NO_TOPIC_ID if planned is None else planned.topic_id),
+                batch=None,
+            )
+            epoch = UNKNOWN_EPOCH if planned is None else planned.leader_epoch
+            stored[tp] = CommittedOffset(range_.until, metadata.text(), epoch)
+        return stored
 
     def acknowledged(self, commit: Commit, partitions: Iterable[TopicPartition]) -> None:
         """Record that the group accepted these partitions of `commit`. Other partitions may be pending or rejected.

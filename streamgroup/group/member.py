@@ -31,6 +31,7 @@ from streamgroup.group.offsets.store import (
     PartitionVerdict,
     Verdict,
 )
+from streamgroup.group.offsets.table import ClaimRows, CommitRows, TableEvent, TableOffsetStore
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, offsets_error
 from streamgroup.group.registry.events import RegistryAction, RegistryEvent
 from streamgroup.group.start_positions import Origin
@@ -115,7 +116,7 @@ class MetadataStale:
     """Action of the member: refresh the metadata now, because a response contradicts it. A topic may be deleted."""
 
 
-MemberAction = Action | RegistryAction | AskKafka | WithdrawFromKafka | Resolve | MetadataStale
+MemberAction = Action | RegistryAction | AskKafka | WithdrawFromKafka | ClaimRows | CommitRows | Resolve | MetadataStale
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,11 @@ class Member:
         """Responses of the store that this step has not handled yet."""
 
     # --- state --------------------------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> TableOffsetStore | None:
+        """The offset store if it is a table in a database (R37), else None."""
+        return self.store if isinstance(self.store, TableOffsetStore) else None
 
     @property
     def is_static(self) -> bool:
@@ -301,7 +307,7 @@ class Member:
 
     # --- the machine -------------------------------------------------------------------------------------------------
 
-    def step(self, event: Event | RegistryEvent | Answer, now: float) -> list[MemberAction]:
+    def step(self, event: Event | RegistryEvent | Answer | TableEvent, now: float) -> list[MemberAction]:
         """Handle one event. Return the actions to carry out, in order."""
         actions: list[MemberAction] = []
         if isinstance(event, ev.Start):
@@ -331,7 +337,9 @@ class Member:
             if not self._answers:
                 return
 
-    def _machine(self, event: Event | RegistryEvent | Answer, now: float, actions: list[MemberAction]) -> None:
+    def _machine(
+        self, event: Event | RegistryEvent | Answer | TableEvent, now: float, actions: list[MemberAction]
+    ) -> None:
         self._machine_wakes_at = None
         for action in self.membership.step(event, now):
             match action:
@@ -429,7 +437,8 @@ class Member:
         if isinstance(answer, NoAnswer):
             self._later(now)
             self._store_trouble = answer.reason
-            self._store_lost(answer.reason, now, actions)
+            if not answer.is_elsewhere:
+                self._store_lost(answer.reason, now, actions)
 
     def _later(self, now: float) -> None:
         self._retry_at = now + self._backoff.next()

@@ -85,6 +85,7 @@ def start_of(
     topic_id: str,
     use_starting_offsets: bool,
     alone: bool = False,
+    in_table: bool = False,
     begun: Position | None = None,
 ) -> StartPosition:
     """Return where the newly assigned `partition` starts (R5).
@@ -98,6 +99,9 @@ def start_of(
     has priority, as for a member. A commit that a broker stores in ZooKeeper has no metadata (`NO_METADATA`) that names
     its writer. It counts as a query's commit, so such a reset works only for a query without a checkpoint.
 
+    `in_table`: the commits are in a table that changes in one transaction with the sink's rows (R37). So a checkpoint
+    is never ahead of them, whatever it says: a replay may have left out what another query has claimed.
+
     `begun` is where the batch that is being replayed begins; the checkpoint before it may not contain the partition. It
     is used last: in batch 0 of a query whose group has no commits, or that has no group.
     """
@@ -110,7 +114,7 @@ def start_of(
         committed, metadata, recreated = None, None, True
 
     if committed is not None:
-        ahead = position is not None and position.offset > committed.offset
+        ahead = position is not None and position.offset > committed.offset and not in_table
         if position is not None and ahead and metadata is not None and _proven(checkpoint, run, metadata):
             return StartPosition(Origin.CHECKPOINT_AHEAD, position.offset, position.leader_epoch)
         if position is not None and alone and is_of_a_query(committed):

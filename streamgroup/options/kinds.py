@@ -367,6 +367,23 @@ POSITIVE_LONG = integer(1, LONG_MAX)
 TIMESTAMP = ValueKind("ms since 1970", lambda text: _integer(text, 0, LONG_MAX))
 SERVERS = ValueKind("host:port, …", lambda text: _addresses(text, "broker", "broker-1:9092"))
 ZOOKEEPER = ValueKind("host:port, …/chroot", _zookeeper)
+_WITH_PASSWORD = re.compile(r"://[^/@]*:[^@]*@")
+
+
+def _database(text: str) -> str:
+    url = _text(text)
+    if "://" not in url:
+        raise ValueError(
+            "expected the URL of a database, such as postgresql://host/database or sqlite:////path/file.db"
+        )
+    if _WITH_PASSWORD.search(url):
+        raise ValueError(
+            "expected a URL without a password, because Spark shows options in plans. Set the option of the password"
+        )
+    return url
+
+
+DATABASE = ValueKind("URL", _database)
 SECRET = ValueKind("secret", lambda text: Secret(_text(text)))
 STRATEGIES = ValueKind("list", _strategies)
 TOPICS = ValueKind("list", _topics)

@@ -240,6 +240,31 @@ OWN: tuple[Option, ...] = (
         scope=Scope.GROUP,
     ),
     Option(
+        "offsets.store",
+        "URL of the database that stores the offsets together with the rows: `postgresql://host/database` or "
+        "`sqlite:////path/of/file.db`. The query starts at the offsets of the table `streamgroup_offsets` there, and "
+        "`streamgroup.transaction` stores a batch and its offsets in one transaction: each record is in the database "
+        "once. The offsets are also committed to the group, for tools that show its lag.",
+        kinds.DATABASE,
+        "group.store_url",
+        default_text="the group stores the offsets",
+        scope=Scope.GROUP,
+    ),
+    Option(
+        "offsets.store.user",
+        "User of the database in `offsets.store`, if the URL names none.",
+        kinds.TEXT,
+        "group.store_user",
+        scope=Scope.GROUP,
+    ),
+    Option(
+        "offsets.store.password",
+        "Password of that user, or `env:NAME` or `file:/path`.",
+        kinds.SECRET,
+        "group.store_password",
+        scope=Scope.GROUP,
+    ),
+    Option(
         "group.prefetch",
         "How many fetch responses a task requests ahead of the one that it decodes. Each response holds up to "
         "`kafka.max.partition.fetch.bytes`. Increase it if the network has a long round-trip time.",

@@ -150,6 +150,10 @@ class GroupOptions:
     """None means ZooKeeper if the group is registered there, else the brokers."""
     dual_commit: bool = False
     """With `offsets_storage` KAFKA: whether to commit to ZooKeeper too, and to start at the larger of both offsets."""
+    store_url: str = ""
+    """The URL of the database that has the offset table, without a password. Empty: the group stores the offsets."""
+    store_user: str | None = None
+    store_password: Secret | None = None
 
     @property
     def is_member(self) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamgroup.coordinator.control import channel, drains
 from streamgroup.coordinator.control.drains import drain_together
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.model import OffsetRange, TopicPartition
+from streamgroup.group.offsets.table_rows import BatchPart
+from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
 from streamgroup.monitoring.query_totals import QueryFailure
 from streamgroup.options.types import GroupMode
 from streamgroup.spark.queries import (
@@ -21,6 +24,11 @@ from streamgroup.spark.queries import (
     query_id_of_thread,
     runs_with,
 )
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from streamgroup.sql.offset_table import GroupBatch, Transaction
 
 log = logging.getLogger("streamgroup")
 
@@ -194,23 +202,44 @@ def ranges(group: str | None = None, member: str | None = None) -> tuple[OffsetR
     Raises ConfigError outside a `foreachBatch` function, if several sources match, and through Spark Connect. Raises
     TransportError if the coordinator does not respond.
     """
-    context = driver_context("ranges")
-    query_id = query_id_of_thread(context)
-    if not query_id:
-        raise ConfigError(
-            "cannot determine the ranges: this thread writes no batch. Call ranges() inside a foreachBatch function, "
-            "in the thread in which Spark calls that function"
-        )
-    pid = jvm_pid(context)
-    documents = documents_in_flight(context, query_id)
-    found = _batches(pid, query_id, documents)
-    chosen = [b for b in found if group in (None, b["group"]) and member in (None, b["name"])]
-    if not chosen and not all(value.get("lineage") for value in documents or ()):
+    found = batch_of_thread("ranges")
+    chosen = [b for b in found.parts if group in (None, b["group"]) and member in (None, b["name"])]
+    if not chosen and not found.is_planned:
         return ()  # a source that has not planned yet: Spark runs batch 0 of a query even without records
     reading = [b for b in chosen if b["ranges"] is not None]
     if len(reading) > 1 or not chosen:
-        raise ConfigError(_unclear(query_id, found, reading, group, member))
-    return tuple(OffsetRange(TopicPartition(t, p), start, until) for b in reading for t, p, start, until in b["ranges"])
+        raise ConfigError(_unclear(found.query_id, found.parts, reading, group, member))
+    return tuple(one for part in reading for one in ranges_in(part))
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadBatch:
+    """The batch that a thread writes in a `foreachBatch` function."""
+
+    query_id: str
+    parts: list[Mapping[str, Any]]
+    """What each coordinator of the query reports about the batch; `ranges` is None if it reads nothing."""
+    is_planned: bool
+    """Whether every source of the query has planned a batch."""
+
+
+def batch_of_thread(what: str) -> ThreadBatch:
+    """Return the batch that this thread writes. Raises ConfigError, which names the caller `what`, TransportError."""
+    context = driver_context(what)
+    query_id = query_id_of_thread(context)
+    if not query_id:
+        raise ConfigError(
+            f"cannot determine the ranges: this thread writes no batch. Call {what}() inside a foreachBatch function, "
+            "in the thread in which Spark calls that function"
+        )
+    documents = documents_in_flight(context, query_id)
+    found = _batches(jvm_pid(context), query_id, documents)
+    return ThreadBatch(query_id, found, all(value.get("lineage") for value in documents or ()))
+
+
+def ranges_in(part: Mapping[str, Any]) -> tuple[OffsetRange, ...]:
+    """Return the ranges that a coordinator has reported."""
+    return tuple(OffsetRange(TopicPartition(t, p), start, until) for t, p, start, until in part["ranges"] or ())
 
 
 def _batches(pid: int, query_id: str, documents: list[Value] | None) -> list[Mapping[str, Any]]:
@@ -259,3 +288,48 @@ def _unclear(
     names = ", ".join(sorted(named))
     cause = "more than one source reads in this batch:" if reading else f"the query has no source{asked}, only"
     return f"cannot determine the ranges of query {query_id}: {cause} {names}. Choose one: ranges(group=…, member=…)"
+
+
+# --- offsets in a database --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def transaction(engine: sa.Engine) -> Iterator[Transaction]:
+    """Open a transaction that stores the rows of the batch in flight together with its offsets.
+
+        def store(batch, batch_id):
+            with streamgroup.transaction(engine) as tx:
+                if not tx.is_replay:
+                    tx.connection.execute(insert(orders), [row.asDict() for row in batch.toLocalIterator()])
+
+    Call it inside a `foreachBatch` function, in the thread in which Spark calls that function, with an engine of the
+    database that the option `offsets.store` of the sources names. All sources of the query are stored together. What is
+    written by `connection` becomes visible with the offsets when the `with` block ends, and not at all after an
+    exception. If `is_replay`, an earlier transaction has stored this batch: write nothing.
+
+    Raises FencedError if another member has claimed a partition, and OffsetStoreError if the offsets in the database
+    are not those of the batch; nothing is stored then. Raises ConfigError outside a `foreachBatch` function, through
+    Spark Connect, and if a source has no `offsets.store`.
+    """
+    # It needs SQLAlchemy, which most applications do not have.
+    from streamgroup.sql.offset_table import OffsetTable, batch_transaction  # noqa: PLC0415
+
+    batches = [_stored(part) for part in batch_of_thread("transaction").parts if part["ranges"] is not None]
+    with batch_transaction(engine, OffsetTable(), batches) as open_transaction:
+        yield open_transaction
+
+
+def _stored(part: Mapping[str, Any]) -> GroupBatch:
+    """Return what one source has read, and what the offset table has afterwards."""
+    if "stored" not in part:
+        raise ConfigError(
+            f"cannot store the offsets of group {part['group']!r} with the batch: its source has no offset table. Set "
+            "the option offsets.store of the source to the URL of the database"
+        )
+    from streamgroup.sql.offset_table import GroupBatch  # noqa: PLC0415
+
+    parts = (
+        BatchPart(one, claim, CommittedOffset(one.until, metadata, epoch))
+        for one, (claim, epoch, metadata) in zip(ranges_in(part), part["stored"], strict=True)
+    )
+    return GroupBatch(part["group"], tuple(parts))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamgroup.testing.jars import java_tool
     from streamgroup.testing.kafka import KafkaServer, archive_classes, create_topic
     from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07
+    from streamgroup.testing.postgres import PostgresServer
     from streamgroup.testing.processes import ServerStartError
     from streamgroup.testing.proxy import Direction, Proxy, Which
     from streamgroup.testing.security.certificates import Authority, Identity, write_jks, write_pem, write_pkcs12
@@ -32,6 +33,7 @@ __all__ = [
     "Identity",
     "Kafka07Server",
     "KafkaServer",
+    "PostgresServer",
     "Producer07",
     "Proxy",
     "ServerStartError",
@@ -55,6 +57,7 @@ _HOMES = {
     "Identity": "streamgroup.testing.security.certificates",
     "Kafka07Server": "streamgroup.testing.kafka07",
     "KafkaServer": "streamgroup.testing.kafka",
+    "PostgresServer": "streamgroup.testing.postgres",
     "Producer07": "streamgroup.testing.kafka07",
     "Proxy": "streamgroup.testing.proxy",
     "ServerStartError": "streamgroup.testing.processes",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import KafkaError, Producer
@@ -18,7 +21,16 @@ from kazoo.client import KazooClient
 
 from streamgroup.cli.main import main
 from streamgroup.errors import ConfigError
-from streamgroup.testing import KafkaServer, ServerStartError, ZooKeeperServer, archive_classes, create_topic, java_tool
+from streamgroup.testing import (
+    KafkaServer,
+    PostgresServer,
+    ServerStartError,
+    ZooKeeperServer,
+    archive_classes,
+    create_topic,
+    java_tool,
+    postgres,
+)
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import accepts, brokers_known_to
 from tests.conftest import MakeTopic
@@ -333,3 +345,41 @@ def test_broker_and_zookeeper_map_the_archives_of_their_classes() -> None:
         for pid, log in ((zookeeper.pid, zookeeper.log), (kafka.brokers[0].pid, kafka.brokers[0].log)):
             mapped = Path(f"/proc/{pid}/maps").read_text()
             assert re.search(r"/classes/[0-9a-f]{16}\.jsa$", mapped, re.MULTILINE), log.read_text()
+
+
+@pytest.fixture
+def kept() -> Iterator[Path]:
+    """A directory that the user of PostgreSQL can reach, as a test's own cannot be for root."""
+    made = Path(tempfile.mkdtemp(prefix="streamgroup-kept-"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def test_postgres_keeps_its_data_and_port_over_a_crash(kept: Path) -> None:
+    def rows(server: PostgresServer) -> list[str]:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS t (value text)")
+            connection.execute("INSERT INTO t VALUES ('one')")
+            return [value for (value,) in connection.execute("SELECT value FROM t")]
+
+    with PostgresServer(data_dir=kept) as server:
+        assert (rows(server), server.alive) == (["one"], True)
+        url = server.url
+        server.kill()
+        assert not server.alive
+        with pytest.raises(psycopg.OperationalError, match="refused"):
+            psycopg.connect(url)
+        server.restart()
+        assert (rows(server), server.url) == (["one"] * 2, url)
+    with PostgresServer(data_dir=kept) as server:
+        assert rows(server) == ["one"] * 3
+
+
+def test_postgres_that_is_not_installed_is_an_error_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_DEBIAN", Path("/nowhere"))
+    monkeypatch.setattr(postgres, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigError, match=r"not installed\. On Debian: apt-get install postgresql"):
+        PostgresServer().start()
+    with pytest.raises(ConfigError, match="is not started"):
+        print(PostgresServer().url)

@@ -122,6 +122,10 @@ class Streams:
         self._queries.append(query)
         return Sunk(query, self.home / f"{name}-out")
 
+    def add(self, query: StreamingQuery) -> None:
+        """Stop this query at the end, too."""
+        self._queries.append(query)
+
     def stop_all(self) -> None:
         """Stop what still runs."""
         for query in self._queries:

@@ -116,7 +116,15 @@ def test_an_sdist_without_a_header_is_refused(tmp_path: Path) -> None:
 def bill(**changes: Any) -> dict[str, Any]:
     names = ["pyspark", "pyarrow", "numpy", "cramjam", "google-crc32c", "click", "rich", "kazoo", "regex"]
     names += ["cryptography", "fastavro", "prometheus_client", "opentelemetry-sdk", "protobuf", "confluent-kafka"]
-    names += ["opentelemetry-exporter-otlp-proto-http", "httpx2", "starlette", "uvicorn", "uplot"]
+    names += [
+        "opentelemetry-exporter-otlp-proto-http",
+        "httpx2",
+        "starlette",
+        "uvicorn",
+        "uplot",
+        "sqlalchemy",
+        "psycopg",
+    ]
     parts = [{"name": name, "version": "1", "licenses": [{}]} for name in names]
     ours = {"name": "streamgroup", "version": version()}
     return {"metadata": {"component": ours}, "components": parts, **changes}

@@ -93,7 +93,6 @@ ELSEWHERE = {
     "jobs/session.py": "what the executors lack, found by a task",
     "kafka/net/sasl/tokens.py": "what the caller was doing, then the cause",
     "options/parse.py": _COLLECTED,
-    "options/reading.py": _PASSED_ON,
     "options/settings_reader.py": "an unknown name, with the most similar known one",
     "spark/parsing/parser.py": _COLLECTED,
     "coordinator/planning/loss.py": "each lost range, then the ways to go on",

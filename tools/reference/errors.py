@@ -36,7 +36,7 @@ PAGES = (
         "zookeeper": "ZooKeeper", "kafka.wire": "Messages of the protocol",
     }),
     Page("errors-groups", "Errors of groups", "operators and authors of queries", {
-        "group": "Members and offsets", "coordinator": "The coordinator process",
+        "group": "Members and offsets", "coordinator": "The coordinator process", "sql": "Offsets in a database",
     }),
     Page("errors-records", "Errors of records", "operators and authors of queries", {
         "executor": "Tasks", "kafka.producer": "Writes", "spark.parsing": "Values, Avro and Protobuf",

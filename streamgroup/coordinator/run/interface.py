@@ -15,9 +15,12 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.group.events import Event as GroupEvent
 from streamgroup.group.member import MemberAction
 from streamgroup.group.offsets.store import Answer
+from streamgroup.group.offsets.table import TableEvent
+from streamgroup.group.offsets.table_rows import Claimant
 from streamgroup.group.registry.events import RegistryEvent
 from streamgroup.model import (
     ClusterSnapshot,
+    CommittedOffset,
     ConfiguredOffsets,
     Document,
     LogRange,
@@ -189,7 +192,7 @@ class ThreadFailed:
 
 
 RunEvent = Called | QuestionAnswered | QuestionFailed | CallAbandoned | TopicsRead | SilenceLook | ThreadFailed
-Event = RunEvent | GroupEvent | RegistryEvent | Answer
+Event = RunEvent | GroupEvent | RegistryEvent | Answer | TableEvent
 """The events that `Run.step` takes: its own, and those of the group, of ZooKeeper and of the offset store."""
 
 # --- actions -------------------------------------------------------------------------------------------------------
@@ -333,6 +336,20 @@ class FetchCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimReplay:
+    """Request to the database of the offset table: claim the partitions of a replay, but for those of other queries.
+
+    `found` are the group's commits in Kafka. The result maps the claimed partitions to their rows. Raises
+    TransportError after `timeout`, OffsetStoreError.
+    """
+
+    claimant: Claimant
+    ranges: tuple[OffsetRange, ...]
+    found: Mapping[TopicPartition, CommittedOffset]
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
 class MakeFetchTasks:
     """Request: make the tasks that read `ranges` of `document`, with the current leaders (R12).
 
@@ -353,6 +370,7 @@ Question = (
     | ListOffsets
     | CheckPositions
     | FetchCommitted
+    | ClaimReplay
     | DescribeGroup
     | MakeFetchTasks
 )

@@ -23,6 +23,8 @@ from streamgroup.coordinator.run.steps import NOW, Steps, Until
 from streamgroup.errors import SkippedBatchError, TransportError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction
+from streamgroup.group.offsets.table import TableOffsetStore
+from streamgroup.group.offsets.table_rows import Claimant
 from streamgroup.group.start_positions import is_of_a_query
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition, name_some
 
@@ -131,6 +133,9 @@ class SparkCalls:
             ranges, actions = self._member.handed_out(end, now)
         else:  # the filter of a replay counts only if it is fetched now
             now, committed = yield interface.FetchCommitted(self._config.api_timeout_s)
+            if (table := self._member.table) is not None:
+                committed = yield from self._claim_replay(table, end, committed)
+                now = yield NOW
             ranges, actions = self._replay(start, end, committed, now)
         self._perform(actions)
         self._join(start, now)
@@ -293,6 +298,18 @@ class SparkCalls:
         identity = self._lineages.begin(ledger.lineage, ledger.run) if self._config.is_member else None
         self._startup.join(identity, now)
 
+    def _claim_replay(
+        self, table: TableOffsetStore, end: Document, found: Mapping[TopicPartition, CommittedOffset]
+    ) -> Steps[dict[TopicPartition, CommittedOffset]]:
+        """Claim the partitions of a replay in the offset table; return their offsets (R37).
+
+        A partition that another query has claimed since has none: that query reads its records.
+        """
+        claimant = Claimant(end.lineage or self._ledger.lineage, self._ledger.run)
+        _, rows = yield interface.ClaimReplay(claimant, end.ranges, found, self._config.api_timeout_s)
+        table.replayed(rows)
+        return {tp: row.committed for tp, row in rows.items()}
+
     def _replay(
         self, start: Document, end: Document, committed: Mapping[TopicPartition, CommittedOffset], now: float
     ) -> tuple[tuple[OffsetRange, ...], list[MemberAction]]:
@@ -303,6 +320,8 @@ class SparkCalls:
         """
         counts = {tp: commit for tp, commit in committed.items() if self._config.is_member or not is_of_a_query(commit)}
         ranges = tuple(replay_ranges(end, counts))
+        if self._member.table is not None:
+            ranges = tuple(one for one in ranges if one.partition in committed)
         self._events.replaying(end, ranges)
         return ranges, self._member.replayed(start, end, ranges, committed, now)
 

@@ -11,7 +11,7 @@ from streamgroup.errors import SkippedBatchError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.holdings import InFlightBatch
 from streamgroup.group.member import Member, MemberAction
-from streamgroup.model import Document
+from streamgroup.model import Document, OffsetRange
 
 
 class BatchClock:
@@ -158,4 +158,16 @@ class BatchCompletion:
             "ranges": None
             if planned is None
             else [[r.partition.topic, r.partition.partition, r.start, r.until] for r in planned],
+            **self._stored(planned or ()),
         }
+
+    def _stored(self, ranges: Iterable[OffsetRange]) -> dict[str, Any]:
+        """Return `stored`: what a sink must store with each of these ranges, `[claim, leader epoch, metadata]` (R37).
+
+        Empty without an offset table.
+        """
+        table = self._member.table
+        if table is None:
+            return {}
+        parts = table.parts(ranges, self._member.ledger.stored_with_batch())
+        return {"stored": [[part.claim, part.after.leader_epoch, part.after.metadata] for part in parts]}

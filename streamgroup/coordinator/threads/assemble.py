@@ -15,6 +15,8 @@ from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
 from streamgroup.group.offsets.both import store_at
+from streamgroup.group.offsets.table import TableOffsetStore
+from streamgroup.group.offsets.table_rows import Claimant
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
@@ -87,7 +89,7 @@ def backend_of(
 
 def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
     """Return the ledger of one query. `new_lineage` becomes its lineage if the checkpoint has none."""
-    return Ledger(group.group_id, run, new_lineage, alone=not group.is_member)
+    return Ledger(group.group_id, run, new_lineage, alone=not group.is_member, in_table=bool(group.store_url))
 
 
 def member_of(
@@ -100,10 +102,13 @@ def member_of(
     rng: random.Random,
 ) -> Member:
     """Return the member of one query around its state machine. `paths` is set for a group in ZooKeeper."""
+    store = store_at(group.offset_location, paths)
+    if group.store_url:
+        store = TableOffsetStore(store, lambda: Claimant(ledger.lineage, ledger.run))
     return Member(
         machine,
         ledger,
-        store_at(group.offset_location, paths),
+        store,
         instance_id=group.instance_id if group.is_member else None,
         session_timeout_s=member_config(options, group).shortest_session_ms / 1000,
         request_timeout_ms=options.client.request_timeout_ms,

@@ -116,6 +116,8 @@ class NoAnswer:
 
     token: int
     reason: str
+    is_elsewhere: bool = False
+    """Whether a database did not respond, so that nothing is wrong with the group coordinator."""
 
 
 Request = FetchOffsets | CommitOffsets

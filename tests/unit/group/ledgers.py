@@ -45,8 +45,8 @@ def document(sequence: int, run: str = "now", **ranges: tuple[int, int]) -> Docu
     )
 
 
-def started(start: Document = INITIAL_DOCUMENT) -> Ledger:
-    ledger = Ledger("g", "now", "lineage")
+def started(start: Document = INITIAL_DOCUMENT, *, in_table: bool = False) -> Ledger:
+    ledger = Ledger("g", "now", "lineage", in_table=in_table)
     ledger.mark_sunk(start)
     return ledger
 
@@ -99,9 +99,11 @@ PLANNED = document(5, a=(90, 100))
 BOTH = document(5, a=(90, 100), b=(40, 60))
 
 
-def in_flight(commits: Mapping[TopicPartition, CommittedOffset], planned: Document = PLANNED) -> Ledger:
+def in_flight(
+    commits: Mapping[TopicPartition, CommittedOffset], planned: Document = PLANNED, *, in_table: bool = False
+) -> Ledger:
     """A ledger whose document 5 has been asked for."""
-    ledger = started(document(4, a=(90, 90), b=(40, 40)))
+    ledger = started(document(4, a=(90, 90), b=(40, 40)), in_table=in_table)
     gain(ledger, commits)
     ledger.emitted(planned)
     ledger.handed_out(planned)

@@ -104,6 +104,20 @@ def test_alone_the_checkpoint_goes_before_the_commits_of_queries(
     assert start(checkpoint, committed, alone=True) == StartPosition(origin, offset)
 
 
+@each(
+    [
+        ("a replay left out what another query had claimed", NOW, ours(90, "now", 6), COMMITTED, 90),
+        ("the last run asked for the batch", BEFORE, ours(90, "before", 6, asked=7), COMMITTED, 90),
+        ("the table is ahead", NOW, ours(120, "now", 8), COMMITTED, 120),
+        ("the table does not know the partition yet", NOW, None, CHECKPOINT, 100),
+    ]
+)
+def test_no_checkpoint_is_ahead_of_the_offset_table(
+    checkpoint: Document, committed: Commit | None, origin: Origin, offset: int
+) -> None:
+    assert start(checkpoint, committed, in_table=True) == StartPosition(origin, offset)
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "committed", "topic_id", "found"),
     [

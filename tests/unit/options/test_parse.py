@@ -93,6 +93,9 @@ TLS_EXAMPLES = {
     "key.password": ("env:P", Secret("env:P")),
 }
 EXAMPLES = {
+    "offsets.store": (" postgresql://db/orders ", "postgresql://db/orders"),
+    "offsets.store.user": ("writer", "writer"),
+    "offsets.store.password": ("env:DB", Secret("env:DB")),
     "failOnDataLoss": ("False", False),
     "includeHeaders": (" TRUE ", True),
     "maxOffsetsPerTrigger": ("9223372036854775807", 2**63 - 1),
@@ -241,6 +244,21 @@ def test_the_least_offsets_of_a_batch_must_not_exceed_the_most_and_a_delay_needs
 def test_an_option_that_spark_refuses_is_refused(name: str, streaming: bool) -> None:
     with pytest.raises(ConfigError, match=f"^cannot use option kafka.{name}: "):
         parse_source({**(STREAM if streaming else BATCH), f"kafka.{name}": "x"}, streaming=streaming)
+
+
+@pytest.mark.parametrize(
+    ("store", "expected"),
+    [("postgresql://u:hunter2@db/orders", "a URL without a password"), ("orders.db", "the URL of a database")],
+)
+def test_a_database_is_named_by_a_url_without_a_password(store: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=f"^invalid value .*for option offsets.store: .*{expected}") as caught:
+        stream(**{"offsets.store": store})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_group_in_zookeeper_has_no_offset_table() -> None:
+    with pytest.raises(ConfigError, match=r"^cannot use offsets\.store with a group .* in ZooKeeper"):
+        parse_source({**STREAM, **IN_ZOOKEEPER, "offsets.store": "sqlite:////o.db"}, streaming=True)
 
 
 @pytest.mark.parametrize(

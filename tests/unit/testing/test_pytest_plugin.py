@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import streamgroup.testing
+from streamgroup.testing import postgres
 from streamgroup.testing.releases import DEFAULT_VERSION
 
 pytest_plugins = ["pytester"]
@@ -46,6 +47,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     log: list[str] = []
     monkeypatch.setattr(streamgroup.testing, "KafkaServer", lambda version: FakeServer(version, log), raising=False)
     monkeypatch.setattr(streamgroup.testing, "ZooKeeperServer", lambda: FakeServer("zookeeper", log), raising=False)
+    monkeypatch.setattr(postgres, "PostgresServer", lambda: FakeServer("postgres", log))
     return log
 
 
@@ -72,7 +74,14 @@ def test_one_server_serves_a_session_in_the_version_asked_for(
     assert log == [f"start {version}", "stop"]
 
 
-@pytest.mark.parametrize(("fixture", "started"), [("", []), ("streamgroup_zookeeper", ["start zookeeper", "stop"])])
+@pytest.mark.parametrize(
+    ("fixture", "started"),
+    [
+        ("", []),
+        ("streamgroup_zookeeper", ["start zookeeper", "stop"]),
+        ("streamgroup_postgres", ["start postgres", "stop"]),
+    ],
+)
 def test_a_session_starts_only_the_servers_that_it_asks_for(
     pytester: pytest.Pytester, log: list[str], fixture: str, started: list[str]
 ) -> None:

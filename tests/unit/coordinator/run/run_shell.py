@@ -17,6 +17,7 @@ from streamgroup.coordinator.run.run_events import RunEvents
 from streamgroup.coordinator.run.steps import Steps, StepScheduler
 from streamgroup.coordinator.threads.assemble import ledger_of, machine_of, member_of, run_config
 from streamgroup.group import events as ev
+from streamgroup.group.offsets.table import ClaimRows, CommitRows
 from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.kafka.wire.schema import decode, encode
@@ -39,6 +40,7 @@ from streamgroup.model import (
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
 from tests.fakes.cluster import NODES
 from tests.fakes.group_coordinator import ScriptedCoordinator
+from tests.fakes.offset_table import OffsetTableRows
 from tests.fakes.offsets import OFFSETS_VERSION
 from tests.unit.coordinator.shells import source
 
@@ -125,6 +127,7 @@ class Shell:
         """The metadata that the brokers tell."""
         self.lines: list[str] = []
         self.coordinator = ScriptedCoordinator()
+        self.table = OffsetTableRows()
         self.held = set(held)
         self.waiting: list[ev.Send] = []
         self.sent: list[ev.Send] = []
@@ -171,6 +174,8 @@ class Shell:
                             self.waiting.append(action)
                         else:
                             queue.append(self._answered(action))
+                    case ClaimRows() | CommitRows():
+                        queue.append(self.table.answer(action))
                     case ev.Note(_, text):
                         self.lines.append(text)
                     case interface.Ask(task, question):
@@ -233,6 +238,8 @@ class Shell:
                 answer = dict(self.logs.ends)
             case interface.FetchCommitted():
                 answer = dict(self.coordinator.offsets)
+            case interface.ClaimReplay():
+                answer = self.table.replay(question)
             case interface.DescribeGroup():
                 answer = GroupDescription("g", GroupState.STABLE)
             case interface.MakeFetchTasks(_, ranges, packed):

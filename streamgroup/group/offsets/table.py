@@ -1,0 +1,210 @@
+"""The offset store of a group whose offsets are in a database (R37): fetches claim, commits follow the batches.
+
+The table in the database is the truth. A fetch asks Kafka for the group's commits first, for partitions that the table
+does not know yet. Then it claims the gained partitions in the table, and returns the offsets of both; those of the
+table count. The sink's transaction moves the offsets of a batch. A commit of the member, after the batch, stores what
+no transaction has stored: a start position, a position that the data-loss policy moved, and the ends of batches whose
+sink stores no offsets. Then the same offsets are committed to the group in Kafka, for tools that show its lag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from streamgroup.errors import FencedError
+from streamgroup.group import events as ev
+from streamgroup.group.offsets.store import (
+    NOTHING,
+    Answer,
+    CommitOffsets,
+    FetchOffsets,
+    NoAnswer,
+    OffsetsFetched,
+    OffsetStore,
+    Outcome,
+)
+from streamgroup.group.offsets.table_rows import BatchPart, Claimant, StoredOffset
+from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition, name_some
+
+Rows = Mapping[TopicPartition, StoredOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRows:
+    """Action: claim `partitions` in the table, and read all of the group's rows. `found` are its commits in Kafka."""
+
+    token: int
+    group: str
+    claimant: Claimant
+    partitions: frozenset[TopicPartition]
+    found: Mapping[TopicPartition, CommittedOffset]
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRows:
+    """Action: commit `offsets` to the table, under the claims in `claims`."""
+
+    token: int
+    group: str
+    claims: Rows
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowsClaimed:
+    """Event: the result of the `ClaimRows` with this token: all rows of the group."""
+
+    token: int
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class RowsCommitted:
+    """Event: the result of the `CommitRows` with this token: the rows, None for partitions of another claim."""
+
+    token: int
+    rows: Mapping[TopicPartition, StoredOffset | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TableUnanswered:
+    """Event: the database has not answered the action with this token. It may have been carried out."""
+
+    token: int
+    reason: str
+
+
+TableEvent = RowsClaimed | RowsCommitted | TableUnanswered
+
+
+class TableOffsetStore(OffsetStore):
+    """The offset store of a group whose offsets are in a database. `kafka` is the store of the group itself."""
+
+    def __init__(self, kafka: OffsetStore, claimant: Callable[[], Claimant]) -> None:
+        self._kafka = kafka
+        self._claimant = claimant
+        self._held: frozenset[TopicPartition] = frozenset()
+        self._claims: dict[TopicPartition, StoredOffset] = {}
+        """The rows of the partitions that this member has claimed, as it knows them."""
+        self._asked: dict[int, FetchOffsets | CommitOffsets] = {}
+        """By token: requests that Kafka has not answered yet."""
+        self._fetching: dict[int, Mapping[TopicPartition, CommittedOffset]] = {}
+        """By token of a fetch whose claims the database has not answered yet: the group's commits in Kafka."""
+        self._committing: dict[int, CommitOffsets] = {}
+        """By token: commits that the database has not answered yet."""
+
+    @property
+    def is_the_groups(self) -> bool:
+        """Whether a commit renews the lease: it ends in Kafka."""
+        return self._kafka.is_the_groups
+
+    @property
+    def wake_at(self) -> float | None:
+        return self._kafka.wake_at
+
+    def fetch(self, request: FetchOffsets, now: float) -> Outcome:
+        """Fetch from Kafka, then claim in the table."""
+        self._asked[request.token] = request
+        return self._passed_on(self._kafka.fetch(request, now))
+
+    def commit(self, request: CommitOffsets, now: float) -> Outcome:
+        """Commit to the table, then to Kafka."""
+        claims = {tp: self._claims[tp] for tp in request.offsets if tp in self._claims}
+        offsets = {tp: request.offsets[tp] for tp in claims}
+        self._committing[request.token] = request
+        return Outcome((CommitRows(request.token, request.group, claims, offsets, request.timeout_ms),))
+
+    def replayed(self, rows: Rows) -> None:
+        """Store the claims of a replay, which is read before its partitions are assigned (R13)."""
+        self._claims |= rows
+
+    def parts(self, ranges: Iterable[OffsetRange], after: Mapping[TopicPartition, CommittedOffset]) -> list[BatchPart]:
+        """Return what a sink must store with the rows of a batch.
+
+        The claim of a partition that the member has lost is 0, which no row has: the batch is refused.
+        """
+        return [
+            BatchPart(one, self._claims.get(one.partition, StoredOffset()).claim, after[one.partition])
+            for one in ranges
+        ]
+
+    def follow(self, action: object) -> Outcome:
+        """Forget pending requests at an assignment. Kept partitions keep their claims."""
+        match action:
+            case ev.Assigned():
+                self._held = frozenset(action.partitions)
+                kept = action.kept | frozenset(action.revoked)
+                self._claims = {tp: row for tp, row in self._claims.items() if tp in kept}
+                self._forget()
+            case ev.Lost() | ev.Left():
+                self._held = frozenset()
+                self._forget()
+        return self._passed_on(self._kafka.follow(action))
+
+    def takes(self, event: object) -> bool:
+        return isinstance(event, TableEvent) or self._kafka.takes(event)
+
+    def hear(self, event: object, now: float) -> Outcome:
+        match event:
+            case RowsClaimed():
+                return self._claimed(event)
+            case RowsCommitted():
+                return self._committed(event, now)
+            case TableUnanswered():
+                if event.token in self._fetching or event.token in self._committing:
+                    self._fetching.pop(event.token, None)
+                    self._committing.pop(event.token, None)
+                    return Outcome(answers=(NoAnswer(event.token, event.reason, is_elsewhere=True),))
+                return NOTHING
+        return self._passed_on(self._kafka.hear(event, now))
+
+    def _forget(self) -> None:
+        self._asked.clear()
+        self._fetching.clear()
+        self._committing.clear()
+
+    def _passed_on(self, outcome: Outcome) -> Outcome:
+        """Claim in the table what Kafka has fetched. Other answers are the member's."""
+        actions, answers = list(outcome.actions), list[Answer]()
+        for answer in outcome.answers:
+            request = self._asked.pop(answer.token, None)
+            if isinstance(answer, OffsetsFetched) and answer.refusal is None and isinstance(request, FetchOffsets):
+                self._fetching[answer.token] = answer.offsets
+                gained = self._held - self._claims.keys()
+                actions.append(
+                    ClaimRows(answer.token, request.group, self._claimant(), gained, answer.offsets, request.timeout_ms)
+                )
+            else:
+                answers.append(answer)
+        return Outcome(tuple(actions), tuple(answers))
+
+    def _claimed(self, event: RowsClaimed) -> Outcome:
+        found = self._fetching.pop(event.token, None)
+        if found is None:
+            return NOTHING
+        self._claims |= {tp: row for tp, row in event.rows.items() if tp in self._held and self._is_mine(row)}
+        stored = {tp: row.committed for tp, row in event.rows.items() if row.committed is not None}
+        return Outcome(answers=(OffsetsFetched(event.token, {**found, **stored}),))
+
+    def _is_mine(self, row: StoredOffset) -> bool:
+        return Claimant(row.lineage, row.member) == self._claimant()
+
+    def _committed(self, event: RowsCommitted, now: float) -> Outcome:
+        request = self._committing.pop(event.token, None)
+        if request is None:
+            return NOTHING
+        fenced = [tp for tp, row in event.rows.items() if row is None]
+        if fenced:
+            return Outcome((ev.Fail(FencedError(_FENCED.format(group=request.group, partitions=name_some(fenced)))),))
+        self._claims |= {tp: row for tp, row in event.rows.items() if row is not None and tp in self._claims}
+        self._asked[request.token] = request
+        return self._passed_on(self._kafka.commit(request, now))
+
+
+_FENCED = (
+    "group {group}: cannot commit {partitions} to the offset table: another run has claimed them there, or an operator "
+    "has reset their offsets. Nothing was committed. Start the query again: it continues at the offsets of the table"
+)

@@ -1,0 +1,356 @@
+"""The offset table in a database, by SQLAlchemy: what `table_rows` decides, on rows that the transaction has locked.
+
+`batch_transaction` is the transaction of a batch: its rows and the ends of its ranges become visible together, or not
+at all. The table is `streamgroup_offsets`, with one row for each partition of a group. Each method runs in the
+transaction of the connection that it is given. Rows are locked in the order of their partitions, so two transactions
+never wait for each other. READ COMMITTED is enough: a decision rests on locked rows only.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from streamgroup.errors import ConfigError, FencedError, OffsetStoreError
+from streamgroup.group.offsets import table_rows
+from streamgroup.group.offsets.table_rows import BatchPart, Claimant, Judgement, StoredOffset
+from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.sql.database import is_lost, reason_of, shown, translated
+
+TABLE = "streamgroup_offsets"
+LONGEST_GROUP = 255
+"""Characters of a group id. Kafka takes longer ones, and databases limit the size of a key."""
+_LONGEST_TOPIC = 249
+_PARTITIONS_AT_ONCE = 1000
+"""Rows that one statement locks: SQLite takes 32 766 parameters."""
+_FIELDS = tuple(field.name for field in fields(StoredOffset))
+
+
+class OffsetTable:
+    """The offset table of one database. The methods raise SQLAlchemy's errors."""
+
+    def __init__(self, schema: str | None = None) -> None:
+        self.table = sa.Table(
+            TABLE,
+            sa.MetaData(schema=schema),
+            sa.Column("group_id", sa.String(LONGEST_GROUP), primary_key=True),
+            sa.Column("topic", sa.String(_LONGEST_TOPIC), primary_key=True),
+            sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
+            sa.Column("next_offset", sa.BigInteger),
+            sa.Column("claim", sa.BigInteger, nullable=False),
+            sa.Column("lineage", sa.String(64), nullable=False),
+            sa.Column("member", sa.String(64), nullable=False),
+            sa.Column("leader_epoch", sa.Integer, nullable=False),
+            sa.Column("metadata", sa.String(1024), nullable=False),
+            sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
+        )
+
+    def create(self, connection: sa.Connection) -> None:
+        """Create the table if the database lacks it. Two members may do so at the same time."""
+        if sa.inspect(connection).has_table(self.table.name, self.table.schema):
+            return
+        try:
+            with connection.begin_nested():
+                self.table.create(connection)
+        except (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.OperationalError):
+            if not sa.inspect(connection).has_table(self.table.name, self.table.schema):
+                raise
+
+    def read(self, connection: sa.Connection, group: str) -> dict[TopicPartition, StoredOffset]:
+        """Return all rows of the group, without a lock."""
+        return self._rows(connection, self._select(group))
+
+    def insert_missing(self, connection: sa.Connection, group: str, partitions: Collection[TopicPartition]) -> None:
+        """Insert rows for partitions that have none. Call it in a transaction of its own, before one that locks rows.
+
+        A transaction that inserts a row waits for another one that inserts the same. If it had locked rows before, the
+        two could wait for each other.
+        """
+        if len(group) > LONGEST_GROUP:
+            raise ConfigError(
+                f"cannot store offsets of a group with an id of {len(group)} characters: the offset table takes "
+                f"{LONGEST_GROUP}. Give the group a shorter id"
+            )
+        for tp in sorted(set(partitions) - self.read(connection, group).keys()):
+            with suppress(sa.exc.IntegrityError), connection.begin_nested():  # another member has inserted it
+                connection.execute(sa.insert(self.table), self._values(group, tp, StoredOffset()))
+
+    def lock(
+        self, connection: sa.Connection, group: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, StoredOffset]:
+        """Lock the rows of these partitions until the transaction ends, and return them.
+
+        A partition without a row has one without a claim, which is not locked.
+        """
+        return {**dict.fromkeys(partitions, StoredOffset()), **self._locked(connection, group, partitions)}
+
+    def claim(
+        self,
+        connection: sa.Connection,
+        group: str,
+        claimant: Claimant,
+        partitions: Collection[TopicPartition],
+        found: Mapping[TopicPartition, CommittedOffset],
+    ) -> dict[TopicPartition, StoredOffset]:
+        """Claim partitions that `claimant` has gained; return their rows. `found` are the group's commits in Kafka.
+
+        The partitions have rows.
+        """
+        rows = self.lock(connection, group, partitions)
+        mine = {tp: table_rows.after_claim(row, claimant, found.get(tp)) for tp, row in rows.items()}
+        self._update(connection, group, mine)
+        return mine
+
+    def judge(self, connection: sa.Connection, group: str, parts: Collection[BatchPart]) -> Judgement:
+        """Lock the rows of a batch; return whether its records must be added. Raises as `table_rows.judge`."""
+        rows = self.lock(connection, group, [part.range.partition for part in parts])
+        return table_rows.judge(group, parts, rows)
+
+    def add(self, connection: sa.Connection, group: str, parts: Iterable[BatchPart]) -> None:
+        """Store the ends of a batch's ranges, which the transaction has judged to be new."""
+        moved = [part for part in parts if len(part.range)]
+        rows = self._locked(connection, group, [part.range.partition for part in moved])
+        self._update(
+            connection,
+            group,
+            {part.range.partition: table_rows.after_batch(rows[part.range.partition], part) for part in moved},
+        )
+
+    def commit(
+        self,
+        connection: sa.Connection,
+        group: str,
+        claims: Mapping[TopicPartition, StoredOffset],
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> dict[TopicPartition, StoredOffset | None]:
+        """Commit offsets outside a batch, as `table_rows.after_commit`. Returns the rows, None for fenced partitions.
+
+        `claims` has the owner's rows of these partitions, as it knows them.
+        """
+        rows = self.lock(connection, group, offsets)
+        after = {
+            tp: table_rows.after_commit(rows[tp], claims[tp].claim, claims[tp].next_offset, offset)
+            for tp, offset in offsets.items()
+        }
+        self._update(connection, group, {tp: row for tp, row in after.items() if row is not None and row != rows[tp]})
+        return after
+
+    def reset(self, connection: sa.Connection, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set the offsets of rows as an operator does. A batch that was planned before is refused."""
+        rows = self.lock(connection, group, offsets)
+        self._update(
+            connection,
+            group,
+            {tp: replace(StoredOffset(next_offset=offset), claim=rows[tp].claim + 1) for tp, offset in offsets.items()},
+        )
+
+    def delete(self, connection: sa.Connection, group: str) -> None:
+        """Delete the rows of the group."""
+        connection.execute(sa.delete(self.table).where(self.table.c.group_id == group))
+
+    def _select(self, group: str) -> sa.Select[Any]:
+        columns = self.table.c
+        return sa.select(self.table).where(columns.group_id == group).order_by(columns.topic, columns.partition)
+
+    def _locked(
+        self, connection: sa.Connection, group: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, StoredOffset]:
+        key = sa.tuple_(self.table.c.topic, self.table.c.partition)
+        if connection.dialect.name == "sqlite":  # it has no FOR UPDATE: the first write takes the lock of the database
+            connection.execute(
+                sa.update(self.table).where(self.table.c.group_id == group).values(claim=self.table.c.claim)
+            )
+        wanted, rows = sorted(set(partitions)), dict[TopicPartition, StoredOffset]()
+        for first in range(0, len(wanted), _PARTITIONS_AT_ONCE):
+            some = [tuple(tp) for tp in wanted[first : first + _PARTITIONS_AT_ONCE]]
+            rows |= self._rows(connection, self._select(group).where(key.in_(some)).with_for_update())
+        return rows
+
+    def _rows(self, connection: sa.Connection, select: sa.Select[Any]) -> dict[TopicPartition, StoredOffset]:
+        return {
+            TopicPartition(row["topic"], row["partition"]): StoredOffset(**{name: row[name] for name in _FIELDS})
+            for row in connection.execute(select).mappings()
+        }
+
+    def _values(self, group: str, tp: TopicPartition, row: StoredOffset) -> dict[str, Any]:
+        return {
+            "group_id": group,
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "updated_at": datetime.now(UTC),
+            **asdict(row),
+        }
+
+    def _update(self, connection: sa.Connection, group: str, rows: Mapping[TopicPartition, StoredOffset]) -> None:
+        if not rows:
+            return
+        columns = self.table.c
+        statement = (
+            sa.update(self.table)
+            .where(
+                columns.group_id == sa.bindparam("of_group"),
+                columns.topic == sa.bindparam("of_topic"),
+                columns.partition == sa.bindparam("of_partition"),
+            )
+            .values({name: sa.bindparam(name) for name in (*_FIELDS, "updated_at")})
+        )
+        connection.execute(
+            statement,
+            [
+                {
+                    "of_group": group,
+                    "of_topic": tp.topic,
+                    "of_partition": tp.partition,
+                    "updated_at": datetime.now(UTC),
+                    **asdict(row),
+                }
+                for tp, row in rows.items()
+            ],
+        )
+
+
+log = logging.getLogger("streamgroup")
+
+LOOK_AGAIN_S = 300.0
+"""How long the outcome of a transaction is looked for after the answer to its COMMIT was lost."""
+_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBatch:
+    """The part of a batch that one source has read for its group."""
+
+    group: str
+    parts: Sequence[BatchPart]
+
+    @property
+    def first(self) -> TopicPartition:
+        """Its first partition with records."""
+        return min(part.range.partition for part in self.moving)
+
+    @property
+    def moving(self) -> list[BatchPart]:
+        """The parts with records."""
+        return [part for part in self.parts if len(part.range)]
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The open transaction of a batch: whatever is written by `connection` is stored with the offsets.
+
+    If `is_replay`, an earlier transaction has stored the batch: write nothing.
+    """
+
+    connection: sa.Connection
+    is_replay: bool
+
+
+@contextmanager
+def batch_transaction(
+    engine: sa.Engine, table: OffsetTable, batches: Collection[GroupBatch], *, look_again_s: float = LOOK_AGAIN_S
+) -> Iterator[Transaction]:
+    """Open the transaction that stores a batch of one or more groups. It commits at the end of the `with` block.
+
+    An exception in the block rolls it back. Raises FencedError if another member has claimed a partition, and
+    OffsetStoreError if the offsets of the table are not those of the batch; in both cases nothing is stored. If the
+    answer to COMMIT is lost, the table is read until the outcome is known. If it cannot be read for `look_again_s`
+    seconds, OffsetStoreError says so; a replay of the batch finds out.
+    """
+    # Two members of one group lock their rows in the order of their partitions.
+    ordered = sorted((batch for batch in batches if batch.moving), key=lambda batch: (batch.group, batch.first))
+    with ExitStack() as stack:
+        with _statements(engine):
+            connection = stack.enter_context(engine.connect())
+            if connection.get_isolation_level() == "AUTOCOMMIT":
+                raise ConfigError(
+                    f"cannot store the batch in {shown(engine.url)}: the engine's isolation level is AUTOCOMMIT, so "
+                    "rows and offsets would not change together. Create the engine without it"
+                )
+            connection.rollback()  # the transaction in which the level was read
+            transaction = stack.enter_context(connection.begin())
+            judgement = _judge(connection, table, ordered)
+        yield Transaction(connection, judgement is Judgement.REPLAY)
+        with _statements(engine):
+            if judgement is Judgement.NEW:
+                for batch in ordered:
+                    table.add(connection, batch.group, batch.moving)
+            try:
+                transaction.commit()
+            except sa.exc.DBAPIError as error:
+                if not is_lost(error):
+                    raise
+                lost = error
+            else:
+                return
+    log.warning(
+        "the answer to the COMMIT of a batch in %s was lost: %s. Looking whether it is stored",
+        shown(engine.url),
+        reason_of(lost),
+    )
+    _find_out(engine, table, ordered, lost, time.monotonic() + look_again_s)
+
+
+def _statements(engine: sa.Engine) -> AbstractContextManager[None]:
+    """Translate errors of our own statements. Those of the `with` block's statements are the caller's."""
+    return translated(
+        "store the batch",
+        engine.url,
+        "Nothing was stored. Correct the cause and start the query again: it repeats the batch",
+    )
+
+
+def _judge(connection: sa.Connection, table: OffsetTable, batches: Sequence[GroupBatch]) -> Judgement:
+    """Return whether the batch is new to all of its groups, or a replay to all of them."""
+    judged = [(batch.group, table.judge(connection, batch.group, batch.moving)) for batch in batches]
+    found = {judgement for _, judgement in judged} or {Judgement.NEW}
+    if len(found) > 1:
+        stored = ", ".join(group for group, one in judged if one is Judgement.REPLAY)
+        groups = ", ".join(group for group, _ in judged)
+        raise OffsetStoreError(
+            f"cannot store the batch of groups {groups}: the records of {stored} are stored already, the records of "
+            "the others are not. Nothing was stored. Another query stores one of these groups: give each query its own "
+            "groups"
+        )
+    return found.pop()
+
+
+def _find_out(
+    engine: sa.Engine, table: OffsetTable, batches: Sequence[GroupBatch], lost: sa.exc.DBAPIError, deadline: float
+) -> None:
+    """Return if the transaction has taken effect. Raises OffsetStoreError if it has not, or if that stays unknown.
+
+    The rows are locked to be read, so a COMMIT that the server is still carrying out is awaited.
+    """
+    reason = reason_of(lost)
+    while batches:
+        try:
+            with engine.connect() as connection, connection.begin():
+                is_stored = _judge(connection, table, batches) is Judgement.REPLAY
+        except (FencedError, OffsetStoreError):
+            is_stored = False
+        except sa.exc.SQLAlchemyError as error:
+            if not is_lost(error):
+                raise
+            reason = reason_of(error)
+            if time.monotonic() + _PAUSE_S >= deadline:
+                break
+            time.sleep(_PAUSE_S)
+            continue
+        if is_stored:
+            log.warning("the batch is stored in %s", shown(engine.url))
+            return
+        raise OffsetStoreError(
+            f"cannot store the batch in {shown(engine.url)}: the connection was lost at COMMIT, and nothing is stored: "
+            f"{reason_of(lost)}. Start the query again: it repeats the batch"
+        ) from None
+    raise OffsetStoreError(
+        f"unknown whether the batch is stored in {shown(engine.url)}: the connection was lost at COMMIT: {reason}. "
+        "Start the query again: it finds out, and repeats the batch only if it is not stored"
+    ) from None

@@ -1,0 +1,153 @@
+"""A run whose offsets are in a table of a database: where it starts, what it replays, what its sink stores (R37)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from streamgroup.coordinator.run import interface
+from streamgroup.errors import FencedError
+from streamgroup.group.offsets.table_rows import BatchPart, Claimant, StoredOffset
+from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange
+from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
+from tests.unit.coordinator.run.run_shell import P0, P1, PLAN, Shell
+
+TABLE = GroupOptions("g", store_url="sqlite:////offsets.db")
+OTHER = Claimant("another checkpoint", "other")
+
+
+def parts(shell: Shell) -> list[BatchPart]:
+    """What the control channel tells a sink of the batch in flight."""
+    told = json.loads(json.dumps(shell.result(interface.GetRanges())))
+    return [
+        BatchPart(OffsetRange(type(P0)(topic, p), start, until), claim, CommittedOffset(until, metadata, epoch))
+        for (topic, p, start, until), (claim, epoch, metadata) in zip(told["ranges"], told["stored"], strict=True)
+    ]
+
+
+def offsets(shell: Shell) -> dict[int, int | None]:
+    return {tp.partition: row.next_offset for tp, row in shell.table.rows.items()}
+
+
+def restarted(shell: Shell, group: GroupOptions = TABLE) -> Shell:
+    """Another start of the query, with the same table. The group has forgotten the earlier member."""
+    again = Shell(group)
+    again.table, again.coordinator.offsets = shell.table, dict(shell.coordinator.offsets)
+    again.ledger.run = "r2"
+    return again
+
+
+def replayed(shell: Shell, document: Document, start: Document = INITIAL_DOCUMENT) -> tuple[OffsetRange, ...]:
+    tasks = shell.result(interface.Partitions(start, document))
+    return tuple(one.range for task in tasks for one in task.ranges)
+
+
+def test_a_batch_is_stored_under_the_claims_of_its_partitions() -> None:
+    shell = Shell(TABLE)
+    document = shell.batch()
+    assert [(part.range, part.claim) for part in parts(shell)] == [(one, 1) for one in document.ranges]
+    assert shell.table.store("g", parts(shell))
+    assert offsets(shell) == {0: 10, 1: 10}
+    assert shell.result(interface.LatestOffset(document, LimitOptions())) is document
+    assert shell.committed == {0: 10, 1: 10}, "the group follows, for tools"
+
+
+def test_the_offset_before_the_first_batch_is_in_the_table_before_the_batch_is_planned() -> None:
+    shell = Shell(TABLE)
+    shell.result(PLAN)
+    assert offsets(shell) == {0: 0, 1: 0}
+
+
+def test_a_sink_that_stores_no_offsets_leaves_them_to_the_commit() -> None:
+    shell = Shell(TABLE)
+    document = shell.batch()
+    shell.result(interface.LatestOffset(document, LimitOptions()))
+    assert offsets(shell) == {0: 10, 1: 10}
+
+
+def test_the_table_goes_before_the_groups_commits() -> None:
+    shell = Shell(TABLE)
+    shell.coordinator.offsets = {P0: CommittedOffset(3), P1: CommittedOffset(4)}
+    shell.table.rows = {P0: StoredOffset(7, 5, OTHER.lineage, OTHER.member)}
+    assert shell.batch().ranges == (OffsetRange(P0, 7, 10), OffsetRange(P1, 4, 10))
+    assert [part.claim for part in parts(shell)] == [6, 1]
+
+
+def test_a_batch_that_was_stored_but_not_completed_is_replayed_without_records() -> None:
+    shell = Shell(TABLE)
+    document = shell.batch()
+    shell.table.store("g", parts(shell))
+    again = restarted(shell)
+    assert replayed(again, document) == ()
+    assert parts(again) == []
+
+
+def test_a_batch_that_was_not_stored_is_replayed_whole_under_new_claims() -> None:
+    shell = Shell(TABLE)
+    document = shell.batch()
+    before = parts(shell)
+    again = restarted(shell)
+    assert replayed(again, document) == document.ranges
+    assert [part.claim for part in parts(again)] == [2, 2]
+    with pytest.raises(FencedError):
+        shell.table.store("g", before)  # of the earlier process, which still lives
+    assert again.table.store("g", parts(again))
+    assert again.result(interface.LatestOffset(document, LimitOptions())) is document
+    assert offsets(again) == {0: 10, 1: 10}
+
+
+def test_a_replay_leaves_out_what_another_query_has_claimed_and_starts_there_when_it_is_back() -> None:
+    """The other query has left before it stored anything: the checkpoint is ahead of the table."""
+    shell = Shell(TABLE)
+    document = shell.batch()
+    shell.table.claim(OTHER, [P0], {})
+    again = restarted(shell)
+    assert replayed(again, document) == (OffsetRange(P1, 0, 10),)
+    assert again.table.store("g", parts(again))
+    planned = again.batch(document)
+    assert planned.ranges == (OffsetRange(P0, 0, 10),)
+    assert again.table.store("g", parts(again))
+    assert offsets(again) == {0: 10, 1: 10}
+
+
+def test_a_query_that_is_no_member_replays_all_and_its_sink_finds_the_replay() -> None:
+    """Its state needs the records again. Its sink does not."""
+    alone = replace(TABLE, mode=GroupMode.COMMIT)
+    shell = Shell(alone)
+    document = shell.batch()
+    assert shell.table.store("g", parts(shell))
+    again = restarted(shell, alone)
+    assert replayed(again, document) == document.ranges
+    assert not again.table.store("g", parts(again))
+
+
+def test_a_reset_by_an_operator_fences_the_batch_and_the_next_one_starts_there() -> None:
+    shell = Shell(TABLE)
+    document = shell.batch()
+    shell.table.rows[P0] = StoredOffset(5, 2)
+    with pytest.raises(FencedError, match="an operator"):
+        shell.table.store("g", parts(shell))
+    again = restarted(shell)
+    assert replayed(again, document) == (OffsetRange(P0, 5, 10), OffsetRange(P1, 0, 10))
+
+
+@pytest.mark.parametrize("group", [TABLE, replace(TABLE, mode=GroupMode.COMMIT)], ids=lambda group: group.mode.value)
+def test_a_reset_between_two_batches_ends_the_query_and_the_next_start_follows_it(group: GroupOptions) -> None:
+    shell = Shell(group)
+    document = shell.batch()
+    assert shell.table.store("g", parts(shell))
+    shell.table.rows[P0] = StoredOffset(5, 2)
+    shell.call(interface.LatestOffset(document, LimitOptions()))
+    shell.serve()
+    (raised,) = shell.of(interface.Raise)
+    assert isinstance(raised.error, FencedError)
+    again = restarted(shell, group)
+    assert again.batch(document).ranges == (OffsetRange(P0, 5, 10),)
+
+
+def test_without_a_table_the_channel_tells_no_claims() -> None:
+    shell = Shell()
+    shell.batch()
+    assert "stored" not in shell.result(interface.GetRanges())

@@ -1,0 +1,109 @@
+"""URLs of databases, and what the errors of a database mean."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from streamgroup.errors import ConfigError, OffsetStoreError
+from streamgroup.sql.database import is_lost, open_engine, reason_of, shown, translated, url_of
+
+REFUSED = 'connection to server at "127.0.0.1", port 5432 failed'
+
+
+@pytest.mark.parametrize(
+    ("text", "driver", "place"),
+    [
+        ("postgresql://db/orders", "postgresql+psycopg", "postgresql://db/orders"),
+        (
+            "postgresql+psycopg2://u:secret@db:5433/orders?sslmode=require",
+            "postgresql+psycopg",
+            "postgresql://db:5433/orders",
+        ),
+        ("sqlite:////data/orders.db", "sqlite+pysqlite", "sqlite:////data/orders.db"),
+    ],
+)
+def test_a_url_gets_our_driver_and_is_shown_without_user_password_and_settings(
+    text: str, driver: str, place: str
+) -> None:
+    url = url_of(text)
+    assert (url.drivername, shown(url)) == (driver, place)
+
+
+def test_user_and_password_replace_those_of_the_url() -> None:
+    url = url_of("postgresql://someone@db/orders", user="writer", password="p@ss")
+    assert (url.username, url.password) == ("writer", "p@ss")
+    assert "p@ss" not in str(url)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("jdbc:postgresql://db/orders?password=secret", "begins with 'jdbc:'"),
+        ("orders", "expected one such as"),
+        ("oracle://u:secret@db/orders", "unsupported database 'oracle'"),
+        ("sqlite://", "it names no file"),
+        ("sqlite:///:memory:", "it names no file"),
+    ],
+)
+def test_a_url_that_cannot_work_is_refused_and_not_shown(text: str, cause: str) -> None:
+    with pytest.raises(ConfigError, match=cause) as caught:
+        url_of(text)
+    assert "secret" not in str(caught.value)
+
+
+def failure(cause: Exception, *, invalidated: bool = False) -> sa.exc.DBAPIError:
+    return sa.exc.OperationalError("SELECT secret", {"row": "secret"}, cause, connection_invalidated=invalidated)
+
+
+def busy() -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("database is locked")
+    error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (failure(psycopg.OperationalError(f"{REFUSED}: Connection refused")), True),
+        (failure(psycopg.errors.AdminShutdown("terminating connection")), True),
+        (failure(psycopg.errors.CannotConnectNow("the database system is starting up")), True),
+        (failure(psycopg.OperationalError("server closed the connection"), invalidated=True), True),
+        (failure(psycopg.OperationalError(f"{REFUSED}: FATAL:  password authentication failed for user")), False),
+        (failure(psycopg.OperationalError(f'{REFUSED}: FATAL:  database "o" does not exist')), False),
+        (failure(psycopg.errors.InsufficientPrivilege("permission denied for table orders")), False),
+        (failure(psycopg.errors.DiskFull("could not extend file")), False),
+        (failure(psycopg.errors.DeadlockDetected("deadlock detected")), True),
+        (failure(psycopg.errors.QueryCanceled("canceling statement due to statement timeout")), True),
+        (failure(busy()), True),
+        (failure(sqlite3.OperationalError("no such table: orders")), False),
+        (sa.exc.TimeoutError("QueuePool limit"), True),
+        (ValueError("no error of a database"), False),
+    ],
+)
+def test_whether_a_retry_may_succeed(error: Exception, expected: bool) -> None:
+    assert is_lost(error) is expected
+
+
+def test_an_error_shows_the_first_line_of_the_database_and_no_values() -> None:
+    error = failure(psycopg.errors.UniqueViolation("duplicate key\nDETAIL:  Key (id)=(secret) already exists."))
+    assert reason_of(error) == "duplicate key"
+    assert reason_of(failure(psycopg.OperationalError(""))) == "OperationalError"
+    with (
+        pytest.raises(OffsetStoreError, match=r"cannot store in sqlite:///x: duplicate key\. Do this$"),
+        translated("store", sa.make_url("sqlite:///x"), "Do this"),
+    ):
+        raise error
+
+
+def test_a_transaction_of_sqlite_takes_the_lock_when_it_begins(tmp_path: Path) -> None:
+    url = url_of(f"sqlite:///{tmp_path}/a b.db")
+    other = sqlite3.connect(tmp_path / "a b.db", timeout=0)
+    with open_engine(url).begin(), pytest.raises(sqlite3.OperationalError, match="locked"):
+        other.execute("CREATE TABLE t (a)")
+    other.execute("CREATE TABLE t (a)")
+    other.close()
