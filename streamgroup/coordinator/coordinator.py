@@ -39,7 +39,7 @@ from streamgroup.coordinator.threads.assemble import backend_of, ledger_of, run_
 from streamgroup.coordinator.threads.group_backend import GroupBackend
 from streamgroup.coordinator.threads.log_checks import LogChecks
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
-from streamgroup.errors import StreamGroupError
+from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.offsets.table import ClaimRows, CommitRows
@@ -294,8 +294,15 @@ def _table_thread(inbox: Inbox, group: GroupOptions) -> TableThread | None:
     if not group.store_url:
         return None
     # Few queries have an offset table, and all others start without loading SQLAlchemy.
-    from streamgroup.coordinator.threads.table_thread import TableThread  # noqa: PLC0415
-
+    try:
+        from streamgroup.coordinator.threads.table_thread import TableThread  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name != "sqlalchemy":
+            raise
+        raise ConfigError(
+            "cannot use offsets.store: the Python package sqlalchemy is not installed. Install streamgroup[sql] for "
+            "the Python of the driver"
+        ) from None
     return TableThread(inbox, group)
 
 

@@ -100,7 +100,8 @@ def start_of(
     its writer. It counts as a query's commit, so such a reset works only for a query without a checkpoint.
 
     `in_table`: the commits are in a table that changes in one transaction with the sink's rows (R37). So a checkpoint
-    is never ahead of them, whatever it says: a replay may have left out what another query has claimed.
+    is never ahead of them, whatever it says: a replay may have left out what another query has claimed. And it never
+    moves them back: that would store a batch twice.
 
     `begun` is where the batch that is being replayed begins; the checkpoint before it may not contain the partition. It
     is used last: in batch 0 of a query whose group has no commits, or that has no group.
@@ -117,7 +118,8 @@ def start_of(
         ahead = position is not None and position.offset > committed.offset and not in_table
         if position is not None and ahead and metadata is not None and _proven(checkpoint, run, metadata):
             return StartPosition(Origin.CHECKPOINT_AHEAD, position.offset, position.leader_epoch)
-        if position is not None and alone and is_of_a_query(committed):
+        is_behind = in_table and position is not None and position.offset < committed.offset
+        if position is not None and alone and is_of_a_query(committed) and not is_behind:
             return StartPosition(Origin.CHECKPOINT, position.offset, position.leader_epoch)
         return StartPosition(Origin.COMMITTED, committed.offset, committed.leader_epoch)
     if position is None and begun is not None and not is_another_topic(begun.topic_id, topic_id):

@@ -335,7 +335,9 @@ class _Reading(OptionsReader):
         for option in OPTIONS.values():
             if option.name in self.given and option.scope & self.scope and not option.scope & scope:
                 self.ignored.setdefault(option.reason(scope), []).append(option.name)
-        group = dataclasses.replace(group, mode=mode, group_id="" if mode is GroupMode.OFF else group.group_id)
+        group = dataclasses.replace(group, mode=mode)
+        if mode is GroupMode.OFF:
+            group = dataclasses.replace(group, group_id="", store_url="", store_user=None, store_password=None)
         if mode is not GroupMode.OFF:
             group = self._noted(zookeeper.stored(group, registry, self.given, self.problems))
         if mode is GroupMode.MEMBER and registry is not None:

@@ -15,7 +15,7 @@ _MARKS = ("password", "passphrase", "secret", "jaas", "credential", "token")
 _OTHER_NAMES = ("(access|account|api|encryption|private)[._ -]?key", "[.]sas[.]", "passwd", "auth[.]pass")
 """Regular expressions for the names of secrets of cloud file systems and sinks."""
 _IN_VALUES = (
-    "://[^/ :@]*:[^ @]+@",
+    "://[^/ :]*:[^ @]+@",
     "jdbc:oracle:[^/ @]+/[^ @]+@",
     "(sig|signature|pwd)=",
 )

@@ -221,6 +221,8 @@ class ThreadBatch:
     """What each coordinator of the query reports about the batch; `ranges` is None if it reads nothing."""
     is_planned: bool
     """Whether every source of the query has planned a batch."""
+    is_complete: bool
+    """Whether the coordinators of all sources that have planned a batch have answered."""
 
 
 def batch_of_thread(what: str) -> ThreadBatch:
@@ -234,7 +236,10 @@ def batch_of_thread(what: str) -> ThreadBatch:
         )
     documents = documents_in_flight(context, query_id)
     found = _batches(jvm_pid(context), query_id, documents)
-    return ThreadBatch(query_id, found, all(value.get("lineage") for value in documents or ()))
+    planned = [value for value in documents or () if value.get("lineage")]
+    is_planned = len(planned) == len(documents or ())
+    is_complete = len(found) >= len(planned) and bool(found or not is_planned)
+    return ThreadBatch(query_id, found, is_planned, is_complete)
 
 
 def ranges_in(part: Mapping[str, Any]) -> tuple[OffsetRange, ...]:
@@ -314,9 +319,27 @@ def transaction(engine: sa.Engine) -> Iterator[Transaction]:
     # It needs SQLAlchemy, which most applications do not have.
     from streamgroup.sql.offset_table import OffsetTable, batch_transaction  # noqa: PLC0415
 
-    batches = [_stored(part) for part in batch_of_thread("transaction").parts if part["ranges"] is not None]
-    with batch_transaction(engine, OffsetTable(), batches) as open_transaction:
+    found = batch_of_thread("transaction")
+    if not found.is_complete:
+        raise ConfigError(
+            f"cannot store the batch of query {found.query_id}: not all coordinator processes of its sources have "
+            "answered, so the offsets of the batch are unknown. Nothing was stored. Check the driver's log for a "
+            "process that has ended or a control channel that could not be opened, and start the query again"
+        )
+    reading = [part for part in found.parts if part["ranges"] is not None]
+    batch = tuple((part["run"], part["sequence"]) for part in reading)
+    with batch_transaction(engine, OffsetTable(), [_stored(part) for part in reading]) as open_transaction:
+        if open_transaction.is_replay and _stored_here.get(found.query_id) == batch:
+            raise ConfigError(
+                f"cannot store the batch of query {found.query_id}: an earlier transaction of the same call has stored "
+                "its offsets. Write all rows of a batch in one transaction"
+            )
         yield open_transaction
+    _stored_here[found.query_id] = batch
+
+
+_stored_here: dict[str, tuple[tuple[str, int], ...]] = {}
+"""By query: the batch that a transaction of this process has stored last."""
 
 
 def _stored(part: Mapping[str, Any]) -> GroupBatch:

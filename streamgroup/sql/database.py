@@ -59,13 +59,12 @@ def open_engine(url: sa.URL) -> sa.Engine:
     if url.get_backend_name() == "sqlite":
         return _sqlite(url)
     try:
-        return sa.create_engine(
+        engine = sa.create_engine(
             url,
             pool_pre_ping=True,
             connect_args={
                 "connect_timeout": _CONNECT_TIMEOUT_S,
                 "application_name": "streamgroup",
-                "options": f"-c statement_timeout={_STATEMENT_TIMEOUT_MS}",
                 "tcp_user_timeout": _STATEMENT_TIMEOUT_MS,
             },
         )
@@ -74,6 +73,12 @@ def open_engine(url: sa.URL) -> sa.Engine:
             f"cannot use {url.get_backend_name()}: the Python package {error.name} is not installed. Install "
             "streamgroup[sql] for the Python of the driver"
         ) from None
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:  # PgBouncer takes no settings when it connects
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {_STATEMENT_TIMEOUT_MS}")
+
+    return engine
 
 
 def _sqlite(url: sa.URL) -> sa.Engine:

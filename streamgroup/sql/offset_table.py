@@ -48,7 +48,7 @@ class OffsetTable:
             sa.Column("lineage", sa.String(64), nullable=False),
             sa.Column("member", sa.String(64), nullable=False),
             sa.Column("leader_epoch", sa.Integer, nullable=False),
-            sa.Column("metadata", sa.String(1024), nullable=False),
+            sa.Column("metadata", sa.Text, nullable=False),
             sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
         )
 
@@ -221,6 +221,7 @@ log = logging.getLogger("streamgroup")
 LOOK_AGAIN_S = 300.0
 """How long the outcome of a transaction is looked for after the answer to its COMMIT was lost."""
 _PAUSE_S = 1.0
+_LOCK_TIMEOUT_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,9 +333,12 @@ def _find_out(
     while batches:
         try:
             with engine.connect() as connection, connection.begin():
+                if connection.dialect.name == "postgresql":  # the lost session may hold the locks for hours
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}")
                 is_stored = _judge(connection, table, batches) is Judgement.REPLAY
-        except (FencedError, OffsetStoreError):
-            is_stored = False
+        except (FencedError, OffsetStoreError) as error:
+            reason = str(error)
+            break
         except sa.exc.SQLAlchemyError as error:
             if not is_lost(error):
                 raise

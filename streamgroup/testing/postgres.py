@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import secrets
 import shutil
 import socket
 import subprocess
@@ -14,11 +15,11 @@ from pathlib import Path
 from typing import Self
 
 from streamgroup.errors import ConfigError
+from streamgroup.testing.directories import write_private
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, ServerStartError, on_free_ports
 
 USER = "streamgroup"
-PASSWORD = "streamgroup-password"
 DATABASE = "streamgroup"
 
 _DEBIAN = Path("/usr/lib/postgresql")
@@ -55,6 +56,7 @@ class PostgresServer:
         self._settings = {**_SETTINGS, **(settings or {})}
         self._start_timeout_s = start_timeout_s
         self._dir: Path | None = None
+        self._password = ""
         self._process: ServerProcess | None = None
         self.port = 0
 
@@ -62,7 +64,7 @@ class PostgresServer:
     def url(self) -> str:
         """The URL of the database, with user and password."""
         self._started()
-        return f"postgresql://{USER}:{PASSWORD}@{LOOPBACK}:{self.port}/{DATABASE}"
+        return f"postgresql://{USER}:{self._password}@{LOOPBACK}:{self.port}/{DATABASE}"
 
     @property
     def pid(self) -> int | None:
@@ -88,6 +90,7 @@ class PostgresServer:
         _give(home)
         if not (home / "data").exists():
             self._initialize(binaries, home)
+        self._password = (home / "password").read_text()
 
         def start_process() -> None:
             (self.port,) = free_ports(1)
@@ -134,7 +137,7 @@ class PostgresServer:
 
     def _initialize(self, binaries: Path, home: Path) -> None:
         password = home / "password"
-        password.write_text(PASSWORD)
+        write_private(password, secrets.token_urlsafe(16))
         _give(password)
         run = [*_as_user(), str(binaries / "initdb"), "--pgdata", str(home / "data"), "--username", USER]
         run += ["--pwfile", str(password), "--auth", "scram-sha-256", "--encoding", "UTF8", "--no-locale", "--no-sync"]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from streamgroup.testing import Authority, KafkaServer, ZooKeeperServer, write_pkcs12
+from streamgroup.testing import Authority, KafkaServer, PostgresServer, ZooKeeperServer, write_pkcs12
 from streamgroup.testing.directories import write_private
 
 USERS = ("scram", "oauth", "jaas", "plain")
@@ -36,6 +36,17 @@ class Canaries:
     """The variables that the application needs."""
     planted: dict[str, bytes] = field(default_factory=dict)
     """Each canary by a name that says where it is from."""
+    database: PostgresServer | None = None
+    """The database of the offset table of one case."""
+
+    def of_database(self) -> dict[str, str]:
+        """Return the options of an offset table; none without a database."""
+        if self.database is None:
+            return {}
+        url = urlsplit(self.database.url)
+        password = self.give("offsets.store.password", url.password or "")
+        address = f"postgresql://{url.hostname}:{url.port}{url.path}"
+        return {"offsets.store": address, "offsets.store.user": url.username or "", "offsets.store.password": password}
 
     def give(self, name: str, secret: str, canary: str = "") -> str:
         """Return the text to write into an option for `secret`. `canary` is a part of it, or the whole."""
@@ -93,6 +104,7 @@ def plain_case(kafka: KafkaServer, canaries: Canaries) -> Case:
     module, settings = "plain.PlainLoginModule", kafka.security.client("plain", "PLAIN")
     password = canaries.give("plain: jaas", kafka.security.client("plain", "PLAIN").librdkafka["sasl.password"])
     good = {**settings.options, "kafka.sasl.jaas.config": jaas(module, username="plain", password=password)}
+    good |= canaries.of_database()
     _, wrong = canaries.password("plain: wrong password")
     stranger, misspelled = canaries.password("plain: unquoted")[0], canaries.password("plain: unknown option")[1]
     other_authority = write_private(canaries.home / "other.pem", Authority.create("another").certificate_pem())

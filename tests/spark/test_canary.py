@@ -28,7 +28,7 @@ from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.options import kinds
 from streamgroup.options.parse import OPTIONS, SINK_OPTIONS
 from streamgroup.options.types import ClientOptions
-from streamgroup.testing import Kafka07Server, KafkaServer, Producer07, ZooKeeperServer
+from streamgroup.testing import Kafka07Server, KafkaServer, PostgresServer, Producer07, ZooKeeperServer
 from streamgroup.testing.directories import write_private
 from tests.conftest import MakeTopic
 from tests.fakes.schema_registry import schema_registry
@@ -206,9 +206,9 @@ def core_limits(ran: Run, program: bytes) -> set[bytes]:
 
 
 def test_every_option_that_takes_a_secret_has_a_case(
-    secured: KafkaServer, zookeeper: ZooKeeperServer, tmp_path: Path
+    secured: KafkaServer, zookeeper: ZooKeeperServer, streamgroup_postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    canaries = Canaries("value", tmp_path)
+    canaries = Canaries("value", tmp_path, database=streamgroup_postgres)
     cases = [make(secured, canaries) for make in KAFKA_CASES.values()]
     cases += [make(zookeeper, CHROOT, canaries) for make in ZOOKEEPER_CASES.values()]
     given = {name for case in cases for name in case.options}
@@ -235,13 +235,17 @@ def test_the_requests_of_a_control_channel_are_all_known() -> None:
 
 
 def test_no_secret_of_a_query_is_shown(
-    spark: SparkSession, secured: KafkaServer, make_topic: MakeTopic, tmp_path: Path
+    spark: SparkSession,
+    secured: KafkaServer,
+    make_topic: MakeTopic,
+    streamgroup_postgres: PostgresServer,
+    tmp_path: Path,
 ) -> None:
     """The short form: one case in the session of all tests, which has neither a user interface nor an event log."""
     hidden, home = tmp_path / "hidden", tmp_path / "home"
     hidden.mkdir(mode=0o700)
     home.mkdir()
-    canaries = Canaries("value", hidden)
+    canaries = Canaries("value", hidden, database=streamgroup_postgres)
     cases, plan = kafka_cases(["plain"], secured, make_topic, canaries)
     application = Application(spark, home)
     application.read_and_write("plain", plan["plain"])
@@ -265,11 +269,17 @@ def test_no_secret_of_a_query_is_shown(
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_no_secret_of_any_option_is_shown(
-    secured: KafkaServer, zookeeper: ZooKeeperServer, make_topic: MakeTopic, tmp_path: Path, way: str
+    *,
+    secured: KafkaServer,
+    zookeeper: ZooKeeperServer,
+    make_topic: MakeTopic,
+    streamgroup_postgres: PostgresServer,
+    tmp_path: Path,
+    way: str,
 ) -> None:
     hidden, home = tmp_path / "hidden", tmp_path / "home"
     hidden.mkdir(mode=0o700)
-    canaries = Canaries(way, hidden)
+    canaries = Canaries(way, hidden, database=streamgroup_postgres)
     cases, plan = kafka_cases(list(KAFKA_CASES), secured, make_topic, canaries)
     with Kafka07Server(zookeeper=zookeeper.connect_string + CHROOT) as kafka07:
         for name, case in ZOOKEEPER_CASES.items():

@@ -239,6 +239,19 @@ def test_a_query_whose_partitions_were_claimed_meanwhile_stores_nothing_and_is_t
     queries.check()
 
 
+def test_a_second_transaction_in_one_batch_is_an_error_and_loses_no_row(queries: Queries) -> None:
+    queries.load.send(20)
+
+    def write(batch: DataFrame, number: int) -> None:
+        queries.database.store(batch, number)
+        queries.database.store(batch, number)
+
+    with pytest.raises(StreamingQueryException, match="Write all rows of a batch in one transaction"):
+        queries.run("one", write)
+    queries.run("one")
+    queries.check()
+
+
 def test_without_a_table_the_transaction_says_what_is_missing(queries: Queries) -> None:
     queries.load.send(10)
     frame = queries.streams.read(queries.load.server, queries.load.topic, queries.group)

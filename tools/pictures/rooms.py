@@ -38,6 +38,7 @@ _ABOUT = {
     "monitoring": "metrics, the live page",
     "zookeeper": "sessions, nodes",
     "executor": "tasks",
+    "sql": "offsets in a database",
     "spark": "source, sink, listener",
     "jobs": "ingest, backfill, mirror",
     "testing": "servers for tests",

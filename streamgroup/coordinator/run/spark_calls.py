@@ -321,7 +321,8 @@ class SparkCalls:
         counts = {tp: commit for tp, commit in committed.items() if self._config.is_member or not is_of_a_query(commit)}
         ranges = tuple(replay_ranges(end, counts))
         if self._member.table is not None:
-            ranges = tuple(one for one in ranges if one.partition in committed)
+            # A partition that was reset to before its range starts there once it is assigned.
+            ranges = tuple(r for r in ranges if r.partition in committed and committed[r.partition].offset >= r.start)
         self._events.replaying(end, ranges)
         return ranges, self._member.replayed(start, end, ranges, committed, now)
 

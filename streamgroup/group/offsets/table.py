@@ -86,9 +86,12 @@ class TableOffsetStore(OffsetStore):
     def __init__(self, kafka: OffsetStore, claimant: Callable[[], Claimant]) -> None:
         self._kafka = kafka
         self._claimant = claimant
+        self._group = ""
         self._held: frozenset[TopicPartition] = frozenset()
         self._claims: dict[TopicPartition, StoredOffset] = {}
         """The rows of the partitions that this member has claimed, as it knows them."""
+        self._replayed: dict[TopicPartition, StoredOffset] = {}
+        """The rows that a replay has claimed, before an assignment and for partitions that are never assigned."""
         self._asked: dict[int, FetchOffsets | CommitOffsets] = {}
         """By token: requests that Kafka has not answered yet."""
         self._fetching: dict[int, Mapping[TopicPartition, CommittedOffset]] = {}
@@ -107,6 +110,7 @@ class TableOffsetStore(OffsetStore):
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
         """Fetch from Kafka, then claim in the table."""
+        self._group = request.group
         self._asked[request.token] = request
         return self._passed_on(self._kafka.fetch(request, now))
 
@@ -119,17 +123,15 @@ class TableOffsetStore(OffsetStore):
 
     def replayed(self, rows: Rows) -> None:
         """Store the claims of a replay, which is read before its partitions are assigned (R13)."""
-        self._claims |= rows
+        self._replayed = dict(rows)
 
     def parts(self, ranges: Iterable[OffsetRange], after: Mapping[TopicPartition, CommittedOffset]) -> list[BatchPart]:
         """Return what a sink must store with the rows of a batch.
 
         The claim of a partition that the member has lost is 0, which no row has: the batch is refused.
         """
-        return [
-            BatchPart(one, self._claims.get(one.partition, StoredOffset()).claim, after[one.partition])
-            for one in ranges
-        ]
+        claims = {**self._replayed, **self._claims}
+        return [BatchPart(one, claims.get(one.partition, StoredOffset()).claim, after[one.partition]) for one in ranges]
 
     def follow(self, action: object) -> Outcome:
         """Forget pending requests at an assignment. Kept partitions keep their claims."""
@@ -185,9 +187,14 @@ class TableOffsetStore(OffsetStore):
         found = self._fetching.pop(event.token, None)
         if found is None:
             return NOTHING
-        self._claims |= {tp: row for tp, row in event.rows.items() if tp in self._held and self._is_mine(row)}
+        # A kept partition may have a batch stored since, beyond its position: the row from then would undo the batch.
+        gained = self._held - self._claims.keys()
+        self._claims |= {tp: row for tp, row in event.rows.items() if tp in gained and self._is_mine(row)}
         stored = {tp: row.committed for tp, row in event.rows.items() if row.committed is not None}
-        return Outcome(answers=(OffsetsFetched(event.token, {**found, **stored}),))
+        behind = [tp for tp in self._held if tp in stored and tp in found and found[tp].offset > stored[tp].offset]
+        text = _BEHIND.format(group=self._group, partitions=name_some(behind))
+        notes = (ev.Note(ev.WARNING, text),) if behind else ()
+        return Outcome(notes, answers=(OffsetsFetched(event.token, {**found, **stored}),))
 
     def _is_mine(self, row: StoredOffset) -> bool:
         return Claimant(row.lineage, row.member) == self._claimant()
@@ -199,11 +206,18 @@ class TableOffsetStore(OffsetStore):
         fenced = [tp for tp, row in event.rows.items() if row is None]
         if fenced:
             return Outcome((ev.Fail(FencedError(_FENCED.format(group=request.group, partitions=name_some(fenced)))),))
-        self._claims |= {tp: row for tp, row in event.rows.items() if row is not None and tp in self._claims}
+        for tp, row in event.rows.items():
+            if row is not None and tp in self._claims and row.next_offset == request.offsets[tp].offset:
+                self._claims[tp] = row  # else a batch was stored since, beyond the position
         self._asked[request.token] = request
         return self._passed_on(self._kafka.commit(request, now))
 
 
+_BEHIND = (
+    "group {group}: the commits of {partitions} in Kafka are beyond the offsets in the offset table, which count. "
+    "Either the group was reset in Kafka only, or a member without offsets.store has read these partitions, and this "
+    "query reads its records again"
+)
 _FENCED = (
     "group {group}: cannot commit {partitions} to the offset table: another run has claimed them there, or an operator "
     "has reset their offsets. Nothing was committed. Start the query again: it continues at the offsets of the table"

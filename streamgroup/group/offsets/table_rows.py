@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from streamgroup.errors import FencedError, OffsetStoreError
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.model import UNKNOWN_EPOCH, CommittedOffset, OffsetRange, TopicPartition
 
 
@@ -78,7 +79,9 @@ def after_claim(row: StoredOffset, claimant: Claimant, found: CommittedOffset | 
     claim = replace(row, claim=row.claim + 1, lineage=claimant.lineage, member=claimant.member)
     if offset is None:
         return claim
-    return replace(claim, next_offset=offset.offset, leader_epoch=offset.leader_epoch, metadata=offset.metadata)
+    is_ours = row.committed is not None or CommitMetadata.parse(offset.metadata) is not None
+    metadata = offset.metadata if is_ours else ""  # other clients store what they like, in any length
+    return replace(claim, next_offset=offset.offset, leader_epoch=offset.leader_epoch, metadata=metadata)
 
 
 def is_claimed_by_another_query(row: StoredOffset, claimant: Claimant) -> bool:

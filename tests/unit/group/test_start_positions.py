@@ -118,6 +118,20 @@ def test_no_checkpoint_is_ahead_of_the_offset_table(
     assert start(checkpoint, committed, in_table=True) == StartPosition(origin, offset)
 
 
+@each(
+    [
+        ("the batch after the checkpoint is stored", NOW, ours(120, "now", 8), COMMITTED, 120),
+        ("the table is as far", NOW, ours(100, "now", 7), CHECKPOINT, 100),
+        ("the state has what the table lacks", NOW, ours(90, "now", 6), CHECKPOINT, 100),
+        ("an operator reset it back", NOW, foreign(20), COMMITTED, 20),
+    ]
+)
+def test_alone_the_checkpoint_never_moves_the_offset_table_back(
+    checkpoint: Document, committed: Commit | None, origin: Origin, offset: int
+) -> None:
+    assert start(checkpoint, committed, alone=True, in_table=True) == StartPosition(origin, offset)
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "committed", "topic_id", "found"),
     [

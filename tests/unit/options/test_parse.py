@@ -248,7 +248,12 @@ def test_an_option_that_spark_refuses_is_refused(name: str, streaming: bool) -> 
 
 @pytest.mark.parametrize(
     ("store", "expected"),
-    [("postgresql://u:hunter2@db/orders", "a URL without a password"), ("orders.db", "the URL of a database")],
+    [
+        ("postgresql://u:hunter2@db/orders", "a URL without a password"),
+        ("postgresql://db/orders?user=u&password=hunter2", "a URL without a password"),
+        ("postgresql://user@server:hunter2@db/orders", "a URL without a password"),
+        ("orders.db", "the URL of a database"),
+    ],
 )
 def test_a_database_is_named_by_a_url_without_a_password(store: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=f"^invalid value .*for option offsets.store: .*{expected}") as caught:

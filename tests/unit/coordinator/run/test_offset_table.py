@@ -123,6 +123,38 @@ def test_a_query_that_is_no_member_replays_all_and_its_sink_finds_the_replay() -
     assert not again.table.store("g", parts(again))
 
 
+def test_a_later_batch_of_a_query_that_is_no_member_is_not_stored_again_by_its_replay() -> None:
+    """The checkpoint goes before commits, but it does not move the table back to the start of the batch."""
+    alone = replace(TABLE, mode=GroupMode.COMMIT)
+    shell = Shell(alone)
+    first = shell.batch()
+    shell.table.store("g", parts(shell))
+    shell.logs.ends = {P0: 20, P1: 20}
+    second = shell.batch(first)
+    assert shell.table.store("g", parts(shell))
+    again = restarted(shell, alone)
+    assert replayed(again, second, first) == second.ranges
+    assert offsets(again) == {0: 20, 1: 20}
+    assert not again.table.store("g", parts(again))
+    again.logs.ends = {P0: 20, P1: 20}
+    assert again.result(interface.LatestOffset(second, LimitOptions())) is second
+    assert offsets(again) == {0: 20, 1: 20}
+
+
+def test_a_partition_that_was_reset_to_before_its_batch_is_left_out_of_the_replay() -> None:
+    shell = Shell(TABLE)
+    first = shell.batch()
+    shell.table.store("g", parts(shell))
+    shell.logs.ends = {P0: 20, P1: 20}
+    second = shell.batch(first)
+    shell.table.rows[P0] = StoredOffset(5, 2)
+    again = restarted(shell)
+    assert replayed(again, second, first) == (OffsetRange(P1, 10, 20),)
+    assert again.table.store("g", parts(again))
+    again.logs.ends = {P0: 20, P1: 20}
+    assert again.batch(second).ranges == (OffsetRange(P0, 5, 20),)
+
+
 def test_a_reset_by_an_operator_fences_the_batch_and_the_next_one_starts_there() -> None:
     shell = Shell(TABLE)
     document = shell.batch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,16 @@ def test_a_fetch_claims_what_was_gained_and_the_table_counts() -> None:
     )
 
 
+def test_a_commit_in_kafka_that_has_passed_the_table_is_warned_of_and_does_not_count() -> None:
+    made, kafka = store()
+    kafka.committed = {A: CommittedOffset(12), B: CommittedOffset(3)}
+    made.fetch(FETCH, 0.0)
+    outcome = made.hear(RowsClaimed(1, {A: mine(9), B: mine(3)}), 0.0)
+    (note,) = outcome.actions
+    assert note.text.startswith("group g: the commits of t-0 in Kafka are beyond")
+    assert outcome.answers == (OffsetsFetched(1, {A: CommittedOffset(9), B: CommittedOffset(3)}),)
+
+
 def test_a_fetch_that_kafka_refuses_claims_nothing() -> None:
     made, kafka = store()
     kafka.refusal = PartitionVerdict(Verdict.RETRIABLE, 14)
@@ -80,6 +91,25 @@ def test_kept_partitions_keep_their_claims() -> None:
     (action,) = made.fetch(FETCH, 0.0).actions
     assert action.partitions == {C}
     assert claim_of(made, A) == 4
+
+
+def test_a_batch_that_was_stored_since_is_not_undone_by_the_next_commits() -> None:
+    """The position is still at the start of the batch: Spark has not asked for the next one."""
+    made, _ = store(a=mine(10), b=mine(0))
+    made.commit(replace(COMMIT, offsets={A: CommittedOffset(10)}), 0.0)
+    made.hear(RowsCommitted(2, {A: mine(20)}), 0.0)  # the row stays
+    assert known(made) == 10
+    made.follow(assigned(A, C, kept=frozenset({A})))
+    made.fetch(FETCH, 0.0)
+    made.hear(RowsClaimed(1, {A: mine(20), C: mine(0)}), 0.0)
+    assert known(made) == 10
+
+
+def test_an_assignment_leaves_the_claims_of_a_replay() -> None:
+    made, _ = store()
+    made.replayed({C: mine(0, claim=2)})
+    made.follow(assigned(A))
+    assert (claim_of(made, C), claim_of(made, B)) == (2, 0)
 
 
 def test_a_lost_partition_has_no_claim() -> None:
@@ -149,6 +179,13 @@ def test_its_events_are_its_own_and_kafkas() -> None:
     assert not made.takes(ev.Tick())
     kafka.wake_at = 5.0
     assert (made.wake_at, made.is_the_groups) == (5.0, True)
+
+
+def known(made: TableOffsetStore) -> int | None:
+    """The offset of partition A that a commit would compare the row with."""
+    (action,) = made.commit(replace(COMMIT, offsets={A: CommittedOffset(10)}), 0.0).actions
+    offset: int | None = action.claims[A].next_offset
+    return offset
 
 
 def claim_of(made: TableOffsetStore, tp: TopicPartition) -> int:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.errors import FencedError, OffsetStoreError
+from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.offsets.table_rows import (
     BatchPart,
     Claimant,
@@ -89,9 +90,10 @@ def test_a_run_keeps_its_claim_until_another_run_has_claimed() -> None:
 
 
 def test_the_first_claim_takes_over_the_commit_of_the_group() -> None:
-    assert after_claim(StoredOffset(), ME, CommittedOffset(7, "told", 2)) == StoredOffset(
-        7, 1, ME.lineage, ME.member, 2, "told"
-    )
+    told = CommitMetadata("lineage", "run", 4, 0, 1, "id").text()
+    for metadata, kept in ((told, told), ("of another client", "")):
+        row = after_claim(StoredOffset(), ME, CommittedOffset(7, metadata, 2))
+        assert row == StoredOffset(7, 1, ME.lineage, ME.member, 2, kept)
     assert after_claim(StoredOffset(), ME).committed is None
 
 
