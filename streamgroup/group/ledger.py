@@ -488,7 +488,7 @@ class Ledger:
     def stored_with_batch(self) -> dict[TopicPartition, CommittedOffset]:
         """Return what the offset table has after the batch in flight, for each partition that its tasks read (R37).
 
-        The metadata are those of a commit after the batch: a later start must not take the batch for uncommitted.
+        The metadata equal those that a commit after the batch has, so a later start counts the batch as committed.
         """
         batch = self.in_flight
         if batch is None:

@@ -117,7 +117,7 @@ def _refused(error: sa.exc.DBAPIError) -> bool:
 _RETRIABLE = {"40001", "40P01", "55P03", "57014"}
 """PostgreSQL's codes for a conflict of transactions, a deadlock, and the timeouts of a lock and a statement."""
 _FINAL = re.compile("password authentication failed|does not exist|no pg_hba.conf entry|is not permitted to log in")
-"""What PostgreSQL answers to a connection that it will refuse again. Its library passes no error code on."""
+"""PostgreSQL's errors for connections that it will refuse again. libpq reports no error code for them."""
 
 
 def reason_of(error: BaseException) -> str:

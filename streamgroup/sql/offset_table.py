@@ -299,7 +299,7 @@ def batch_transaction(
 
 
 def _statements(engine: sa.Engine) -> AbstractContextManager[None]:
-    """Translate errors of our own statements. Those of the `with` block's statements are the caller's."""
+    """Translate errors of our own statements. The caller handles errors of the statements in the `with` block."""
     return translated(
         "store the batch",
         engine.url,

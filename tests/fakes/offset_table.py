@@ -30,7 +30,7 @@ class OffsetTableRows:
         return RowsCommitted(action.token, after)
 
     def replay(self, question: ClaimReplay) -> dict[TopicPartition, StoredOffset]:
-        """Claim the partitions of a replay, but for those of other queries."""
+        """Claim the partitions of a replay that no other query has claimed."""
         starts = {one.partition: CommittedOffset(one.start) for one in question.ranges}
         mine = [tp for tp in starts if not table_rows.is_claimed_by_another_query(self._row(tp), question.claimant)]
         return self.claim(question.claimant, mine, {**starts, **question.found})

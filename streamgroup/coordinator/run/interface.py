@@ -337,7 +337,9 @@ class FetchCommitted:
 
 @dataclass(frozen=True, slots=True)
 class ClaimReplay:
-    """Request to the database of the offset table: claim the partitions of a replay, but for those of other queries.
+    """Request to the database of the offset table: claim the partitions of a replay.
+
+    Partitions that another query has claimed are left out.
 
     `found` are the group's commits in Kafka. The result maps the claimed partitions to their rows. Raises
     TransportError after `timeout`, OffsetStoreError.

@@ -1,10 +1,10 @@
 """The offset store of a group whose offsets are in a database (R37): fetches claim, commits follow the batches.
 
 The table in the database is the truth. A fetch asks Kafka for the group's commits first, for partitions that the table
-does not know yet. Then it claims the gained partitions in the table, and returns the offsets of both; those of the
-table count. The sink's transaction moves the offsets of a batch. A commit of the member, after the batch, stores what
-no transaction has stored: a start position, a position that the data-loss policy moved, and the ends of batches whose
-sink stores no offsets. Then the same offsets are committed to the group in Kafka, for tools that show its lag.
+does not know yet. Then it claims the gained partitions in the table, and returns the offsets of both; the table takes
+precedence. The sink's transaction moves the offsets of a batch. A commit of the member, after the batch, stores what no
+transaction has stored: a start position, a position that the data-loss policy moved, and the ends of batches whose sink
+stores no offsets. Then the same offsets are committed to the group in Kafka, for tools that show its lag.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who claims partitions: the id of a query's checkpoint, and of one start of that query."""
+    """The owner of a claim: the id of a query's checkpoint, and the id of one start of that query."""
 
     lineage: str
     member: str
@@ -96,7 +96,7 @@ def judge(group: str, parts: Iterable[BatchPart], rows: Mapping[TopicPartition, 
     """Return whether the rows of a batch must be added. `rows` are locked, and have all partitions of `parts`.
 
     Raises FencedError if a partition has another claim: its new owner adds the records. Raises OffsetStoreError if a
-    row has another offset than the start of its range, and it is no replay. In both cases the batch must add nothing.
+    batch is not a replay and a row does not have the start of its range. In both cases the batch must add nothing.
     """
     moving = [part for part in parts if len(part.range)]
     if moving and all(rows[part.range.partition].next_offset == part.range.until for part in moving):
