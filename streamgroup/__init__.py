@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streamgroup.spark.parsing.parser import Parser
     from streamgroup.spark.progress import progress
     from streamgroup.spark.source import default_mode
+    from streamgroup.spark.sql_sink import sql_sink
 
 __all__ = [
     "DrainResult",
@@ -45,6 +46,7 @@ __all__ = [
     "open_telemetry",
     "progress",
     "ranges",
+    "sql_sink",
     "transaction",
 ]
 
@@ -75,6 +77,7 @@ _LAZY = {
     "open_telemetry": "streamgroup.spark.open_telemetry",
     "progress": "streamgroup.spark.progress",
     "ranges": "streamgroup.spark.channel",
+    "sql_sink": "streamgroup.spark.sql_sink",
     "transaction": "streamgroup.spark.channel",
 }
 

@@ -239,7 +239,7 @@ class AuthenticationError(AuthError):
 
 
 class OffsetStoreError(StreamGroupError):
-    """A system that stores offsets could not store or find an offset."""
+    """A system that stores offsets could not store or find an offset, or a database could not store rows with them."""
 
 
 class Refresh(Enum):

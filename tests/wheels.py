@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("streamgroup", "pyspark_streamgroup")
+PACKAGES = ("streamgroup", "pyspark_streamgroup", "pyspark_streamgroup_sql")
 _TYPED = ("streamgroup/py.typed", "streamgroup/kafka/records/_kernel.pyi")
 _DATA = ("streamgroup/testing/jars.sha256",)
 _PAGE = "streamgroup/monitoring/page/static"

@@ -54,8 +54,11 @@ def url_of(text: str, *, user: str | None = None, password: str | None = None) -
     return url if password is None else url.set(password=password)
 
 
-def open_engine(url: sa.URL) -> sa.Engine:
-    """Return the engine of a database; it connects with the first statement. Raises ConfigError without the driver."""
+def open_engine(url: sa.URL, *, statement_timeout_ms: int = _STATEMENT_TIMEOUT_MS) -> sa.Engine:
+    """Return the engine of a database; it connects with the first statement. Raises ConfigError without the driver.
+
+    `statement_timeout_ms` is how long PostgreSQL works at a statement; 0 is no limit.
+    """
     if url.get_backend_name() == "sqlite":
         return _sqlite(url)
     try:
@@ -76,7 +79,7 @@ def open_engine(url: sa.URL) -> sa.Engine:
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:  # PgBouncer takes no settings when it connects
-        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {_STATEMENT_TIMEOUT_MS}")
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {statement_timeout_ms}")
 
     return engine
 

@@ -285,7 +285,7 @@ def test_a_packed_environment_brings_the_package_to_executors_that_lack_it(
 def archived(archive: Path) -> Path:
     """Put the package's modules into an archive; return it."""
     with zipfile.ZipFile(archive, "w") as file:
-        for path in [*ROOT.glob("streamgroup/**/*.py"), *ROOT.glob("pyspark_streamgroup/*.py")]:
+        for path in [*ROOT.glob("streamgroup/**/*.py"), *ROOT.glob("pyspark_streamgroup*/*.py")]:
             file.write(path, path.relative_to(ROOT))
     return archive
 

@@ -11,7 +11,16 @@ from pathlib import Path
 from tools.metrics import FEWEST_LINES, Checkout
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("streamgroup", "pyspark_streamgroup", "jobs", "tests", "tools", "benchmarks", "examples")
+ROOMS = (
+    "streamgroup",
+    "pyspark_streamgroup",
+    "pyspark_streamgroup_sql",
+    "jobs",
+    "tests",
+    "tools",
+    "benchmarks",
+    "examples",
+)
 MOST_LINES = 800
 MOST_WITH_ONE_IMPORTER = 50
 

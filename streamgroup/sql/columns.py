@@ -1,0 +1,258 @@
+"""The columns of a table and those of the rows that it takes: which types fit, and what is created for a schema.
+
+Types of rows are Spark's, by their simple names, such as `bigint` or `decimal(10,2)`. A column fits if the database
+stores each of its values unchanged, or refuses it. Anything else would be a silent loss: a database rounds, cuts and
+parses when it assigns, SQLite stores text in a column of numbers, and COPY would store bytes as their hexadecimal text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from streamgroup.errors import ConfigError
+from streamgroup.sql.database import shown
+
+SqlType = sa.types.TypeEngine[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of rows: `type` is the simple name of Spark's type."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The table that rows are added to, as tasks know it.
+
+    `columns` are the table's names of the rows' columns, in the order of the rows. If there are `keys`, a row replaces
+    the row with the same ones.
+    """
+
+    schema: str | None
+    name: str
+    columns: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> sa.TableClause:
+        """The table for statements."""
+        return sa.table(self.name, *(sa.column(name) for name in self.columns), schema=self.schema)
+
+    def __str__(self) -> str:
+        return self.name if self.schema is None else f"{self.schema}.{self.name}"
+
+
+def find_target(
+    connection: sa.Connection, dbtable: str, columns: Sequence[Column], keys: Collection[str], *, create: bool
+) -> Target:
+    """Return the table `dbtable` for rows with `columns`. If it does not exist and `create` is set, create it.
+
+    Raises ConfigError that names all columns which the table lacks or does not fit, and keys without a unique index.
+    """
+    schema, _, name = dbtable.rpartition(".")
+    where = f"table {dbtable} of {shown(connection.engine.url)}"
+    if problems := [problem for column in columns if (problem := _unsupported(column))]:
+        raise ConfigError(f"cannot write into {where}: {'; '.join(problems)}")
+    if create:
+        _create(connection, schema or None, name, columns, keys)
+    try:
+        found = sa.Table(name, sa.MetaData(), schema=schema or None, autoload_with=connection, resolve_fks=False)
+    except sa.exc.NoSuchTableError:
+        raise ConfigError(
+            f"cannot write into {where}: the table does not exist. Create it, or set createTable=true"
+        ) from None
+    names = {column.name: _named(found, column.name) for column in columns}
+    misfits = [
+        f"column {column.name!r} ({column.type}) is not in the table"
+        if names[column.name] is None
+        else _misfit(column, found.columns[str(names[column.name])], connection.dialect.name)
+        for column in columns
+    ]
+    key_names = [_named(found, key) for key in keys]
+    misfits += [f"keyColumns has {key!r}, which is not among the columns of the rows" for key in _absent(keys, names)]
+    if keys and None not in key_names and not _is_unique(connection, found, set(key_names)):
+        misfits.append(
+            f"keyColumns ({', '.join(keys)}) is neither the primary key nor a unique index of the table. Create one"
+        )
+    if problems := [problem for problem in misfits if problem]:
+        raise ConfigError(
+            f"cannot write into {where}: {'; '.join(problems)}. Select and cast the columns in the query, or alter "
+            "the table"
+        )
+    return Target(schema or None, name, tuple(map(str, names.values())), tuple(map(str, key_names)))
+
+
+def _absent(keys: Collection[str], names: Collection[str]) -> list[str]:
+    lower = {name.lower() for name in names}
+    return [key for key in keys if key.lower() not in lower]
+
+
+def _named(table: sa.Table, name: str) -> str | None:
+    """Return the table's name of a column. Spark ignores case, and so does this if no other column fits as well."""
+    if name in table.columns:
+        return name
+    alike = [one for one in table.columns.keys() if one.lower() == name.lower()]  # noqa: SIM118  (a collection)
+    return alike[0] if len(alike) == 1 else None
+
+
+def _is_unique(connection: sa.Connection, table: sa.Table, keys: set[str | None]) -> bool:
+    inspector = sa.inspect(connection)
+    if {column.name for column in table.primary_key} == keys:
+        return True
+    unique: list[list[str | None]] = [
+        list(one["column_names"]) for one in inspector.get_unique_constraints(table.name, table.schema)
+    ]
+    unique += [one["column_names"] for one in inspector.get_indexes(table.name, table.schema) if one["unique"]]
+    return any(set(names) == keys for names in unique)
+
+
+def _create(
+    connection: sa.Connection, schema: str | None, name: str, columns: Sequence[Column], keys: Collection[str]
+) -> None:
+    """Create the table unless it exists. Several queries may do so at the same time."""
+    if sa.inspect(connection).has_table(name, schema):
+        return
+    lower = {key.lower() for key in keys}
+    made = [
+        sa.Column(
+            column.name,
+            _created(column, connection.dialect.name, is_key=column.name.lower() in lower),
+            primary_key=column.name.lower() in lower,
+            autoincrement=False,
+            nullable=column.nullable and column.name.lower() not in lower,
+        )
+        for column in columns
+    ]
+    table = sa.Table(name, sa.MetaData(), *made, schema=schema)
+    try:
+        with connection.begin_nested():
+            table.create(connection)
+    except (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.OperationalError):
+        if not sa.inspect(connection).has_table(name, schema):
+            raise
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_INTEGERS = {"tinyint": sa.SmallInteger, "smallint": sa.SmallInteger, "int": sa.Integer, "bigint": sa.BigInteger}
+_CREATED: dict[str, SqlType] = {
+    **{name: integer() for name, integer in _INTEGERS.items()},
+    "boolean": sa.Boolean(),
+    "float": sa.REAL(),
+    "double": sa.Double(),
+    "string": sa.Text(),
+    "binary": sa.LargeBinary(),
+    "date": sa.Date(),
+    "timestamp": sa.DateTime(timezone=True),
+    "timestamp_ntz": sa.DateTime(),
+}
+_LONGEST_KEY = 255
+_ADVICE = "write it as text, for example with to_json"
+
+
+def _kind(column: Column) -> str:
+    """Return Spark's type without its length or precision; types with a length are strings."""
+    name = column.type.partition("(")[0]
+    return "string" if name in ("char", "varchar") else name
+
+
+def _unsupported(column: Column) -> str | None:
+    kind = _kind(column)
+    if kind in _CREATED or kind == "decimal":
+        return None
+    return f"column {column.name!r} has the type {column.type}, which has no counterpart: {_ADVICE}"
+
+
+def _created(column: Column, dialect: str, *, is_key: bool) -> SqlType:
+    """Return the type of a column in a table that is created for rows."""
+    kind = _kind(column)
+    if decimal := _DECIMAL.fullmatch(column.type):
+        # SQLite has no decimal numbers: it would round them to binary ones.
+        return sa.Text() if dialect == "sqlite" else sa.Numeric(int(decimal[1]), int(decimal[2]))
+    if dialect in ("mysql", "mariadb"):
+        return _created_in_mariadb(kind, is_key=is_key)
+    return _CREATED[kind]
+
+
+def _created_in_mariadb(kind: str, *, is_key: bool) -> SqlType:
+    """Return a type of MariaDB: its text and its bytes are short, its times lack fractions, and keys have a length."""
+    from sqlalchemy.dialects import mysql  # noqa: PLC0415  (most databases are others)
+
+    if kind == "string":
+        return mysql.VARCHAR(_LONGEST_KEY, collation="utf8mb4_bin") if is_key else mysql.LONGTEXT()
+    if kind == "binary":
+        return mysql.VARBINARY(_LONGEST_KEY) if is_key else mysql.LONGBLOB()
+    return mysql.DATETIME(fsp=6) if kind in ("timestamp", "timestamp_ntz") else _CREATED[kind]
+
+
+def _misfit(column: Column, target: sa.Column[Any], dialect: str) -> str | None:
+    """Return why values of `column` cannot be stored in `target`; None if they can, or if that is not known."""
+    if _fits(column, target.type, dialect):
+        return None
+    return f"column {column.name!r} ({column.type}) does not fit the table's type {_name(target.type)}"
+
+
+def _name(type_: SqlType) -> str:
+    try:
+        return str(type_)
+    except sa.exc.SQLAlchemyError:
+        return type(type_).__name__
+
+
+def _fits(column: Column, target: SqlType, dialect: str) -> bool:
+    kind = _kind(column)
+    if isinstance(target, sa.types.NullType):  # SQLite: a column without a type; elsewhere one that SQLAlchemy lacks
+        return kind == "string" or dialect == "sqlite"
+    if kind == "boolean":
+        return isinstance(target, sa.Boolean) or (isinstance(target, sa.Integer) and dialect != "postgresql")
+    if kind == "double":
+        return isinstance(target, sa.Float) and (dialect == "sqlite" or not isinstance(target, _SINGLE_PRECISION))
+    if kind == "decimal":
+        return (_is_exact(target) and _has_scale(column, target)) or (dialect == "sqlite" and _is_text(target))
+    return _TAKES[kind](target)
+
+
+def _is_exact(target: SqlType) -> bool:
+    return isinstance(target, sa.Numeric) and not isinstance(target, sa.Float)
+
+
+def _is_text(target: SqlType) -> bool:
+    return isinstance(target, sa.String)
+
+
+def _is_binary(target: SqlType) -> bool:
+    try:
+        return target.python_type is bytes
+    except NotImplementedError:
+        return False
+
+
+_SINGLE_PRECISION = (sa.REAL, sa.FLOAT)  # a DOUBLE is neither
+_OTHERS = (sa.Numeric, sa.Float, sa.Integer, sa.Boolean, sa.Date, sa.DateTime, sa.Time)
+_TAKES: dict[str, Callable[[SqlType], bool]] = {
+    # The database refuses numbers that are too large.
+    **dict.fromkeys(_INTEGERS, lambda target: isinstance(target, sa.Integer) or _is_exact(target)),
+    "float": lambda target: isinstance(target, sa.Float),
+    # The database parses text for JSON, UUID and the like, and refuses what it cannot read.
+    "string": lambda target: _is_text(target) or not (_is_binary(target) or isinstance(target, _OTHERS)),
+    "binary": _is_binary,
+    "date": lambda target: isinstance(target, sa.Date),
+    "timestamp": lambda target: isinstance(target, sa.DateTime),
+    "timestamp_ntz": lambda target: isinstance(target, sa.DateTime) and not target.timezone,
+}
+
+
+def _has_scale(column: Column, target: SqlType) -> bool:
+    """Return whether a type of exact numbers has all digits behind the point that the column has."""
+    decimal, scale = _DECIMAL.fullmatch(column.type), getattr(target, "scale", None)
+    return decimal is None or scale is None or scale >= int(decimal[2])
