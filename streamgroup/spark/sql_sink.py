@@ -233,7 +233,8 @@ class SqlDataSource(DataSource):
         """Raise ConfigError: only a `foreachBatch` function can store the offsets with the rows."""
         raise ConfigError(
             f"cannot write a stream by format('{FORMAT}'): Spark does not report to a Python sink which query it "
-            "serves, so it cannot store offsets with the rows. Use writeStream.foreachBatch(streamgroup.sql_sink(url, dbtable))"
+            "serves, so it cannot store offsets with the rows. Use "
+            "writeStream.foreachBatch(streamgroup.sql_sink(url, dbtable))"
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
