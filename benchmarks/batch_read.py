@@ -58,13 +58,13 @@ def read(spark: SparkSession, source: str, server: KafkaServer, topic: str) -> f
     return time.perf_counter() - began
 
 
-def session() -> SparkSession:
-    """Return one session for both sources, on two threads."""
+def session(jars: str | None = None) -> SparkSession:
+    """Return one session for both sides, on two threads, with Spark's own connector or other `jars`."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("streamgroup-bench")
-        .config("spark.jars", connector_jars())
+        .config("spark.jars", connector_jars() if jars is None else jars)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "2g")

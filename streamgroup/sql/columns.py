@@ -2,7 +2,7 @@
 
 Types of rows are Spark's, by their simple names, such as `bigint` or `decimal(10,2)`. A column fits if the database
 stores each of its values unchanged, or refuses it. Anything else would be a silent loss: a database rounds, cuts and
-parses when it assigns, SQLite stores text in a column of numbers, and COPY would store bytes as their hexadecimal text.
+parses when it assigns, and SQLite stores text in a column of numbers.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Target:
     name: str
     columns: tuple[str, ...]
     keys: tuple[str, ...] = ()
+    conversions: tuple[str | None, ...] = ()
+    """PostgreSQL: for each column the type to convert staged values to, or `IN_UTC`; None if an INSERT does it."""
 
     @property
     def table(self) -> sa.TableClause:
@@ -88,7 +90,36 @@ def find_target(
             f"cannot write into {where}: {'; '.join(problems)}. Select and cast the columns in the query, or alter "
             "the table"
         )
-    return Target(schema or None, name, tuple(map(str, names.values())), tuple(map(str, key_names)))
+    targets = [found.columns[str(named)] for named in names.values()]
+    is_postgresql = connection.dialect.name == "postgresql"
+    conversions = _conversions(connection, found, columns, targets) if is_postgresql else ()
+    return Target(schema or None, name, tuple(one.name for one in targets), tuple(map(str, key_names)), conversions)
+
+
+IN_UTC = "UTC"
+"""The conversion of a point in time to a date and time without a zone."""
+
+
+def _conversions(
+    connection: sa.Connection, table: sa.Table, columns: Sequence[Column], targets: Sequence[sa.Column[Any]]
+) -> tuple[str | None, ...]:
+    """Return how staged values become those of the table, where an INSERT alone does not convert them."""
+    names = connection.execute(
+        sa.text(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = to_regclass(:name)"
+        ),
+        {"name": connection.dialect.identifier_preparer.format_table(table).replace("%%", "%")},
+    )
+    types: dict[str, str] = dict(map(tuple, names))
+    return tuple(_conversion(*pair, types[pair[1].name]) for pair in zip(columns, targets, strict=True))
+
+
+def _conversion(column: Column, target: sa.Column[Any], name: str) -> str | None:
+    kind = _kind(column)
+    if kind == "timestamp" and not getattr(target.type, "timezone", True):
+        return IN_UTC
+    is_parsed = kind == "string" and (not _is_text(target.type) or isinstance(target.type, sa.Enum))
+    return name if is_parsed or kind == "decimal" else None
 
 
 def _absent(keys: Collection[str], names: Collection[str]) -> list[str]:

@@ -4,6 +4,9 @@ A task with few rows returns them to the driver. With more it loads them into a 
 failed or repeated attempt leaves a table that no transaction reads. Nothing is visible in the target before the
 transaction of the driver ends. PostgreSQL loads by COPY, and its staging tables are unlogged: a crash of the server
 empties them, so the transaction counts the rows that it adds.
+
+In PostgreSQL a staging table has the types of the rows, and the transaction converts them to those of the target, as an
+INSERT does. In other databases it has the types of the target.
 """
 
 from __future__ import annotations
@@ -12,17 +15,17 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
 import sqlalchemy as sa
 
 from streamgroup.errors import OffsetStoreError
-from streamgroup.sql.columns import Target
+from streamgroup.sql import copy_binary
+from streamgroup.sql.columns import IN_UTC, Target
 
 MOST_INLINE_BYTES = 1 << 20
 """The most bytes of Arrow columns that a task returns to the driver."""
@@ -76,10 +79,9 @@ def stage(
         if not name:
             name = prefix + secrets.token_hex(6)
             with engine.begin() as connection:
-                _create_like(connection, target, name)
+                _create(connection, target, name, held[0].schema)
         with engine.begin() as connection:  # short transactions: SQLite has one writer at a time
-            for one in held:
-                _load(connection, _staging(target, name), one)
+            _load(connection, target, name, held)
         held.clear()
     return StagedRows(count, table=name) if name else StagedRows(count, inline=_stream(held))
 
@@ -89,19 +91,36 @@ def add(connection: sa.Connection, target: Target, staged: Sequence[StagedRows])
 
     Raises OffsetStoreError if a staging table does not have the rows that its task has loaded.
     """
-    inline = [batch for rows in staged if rows.inline for batch in pa.ipc.open_stream(rows.inline)]
     tables = [rows for rows in staged if rows.table]
-    if target.keys:
-        _merge(connection, target, tables, inline)
-    else:
-        for rows in tables:
-            source = _staging(target, rows.table)
-            insert = sa.insert(target.table).from_select(list(target.columns), sa.select(source))
-            added = connection.execute(insert, execution_options={"preserve_rowcount": True})
-            _require(rows, added.rowcount)
-        for batch in inline:
-            _load(connection, target.table, batch)
+    with _temporary(connection, target, [rows for rows in staged if rows.inline]) as temporary:
+        tables += temporary
+        if target.keys and tables:
+            _merge(connection, target, tables)
+        elif not target.keys:
+            for rows in tables:
+                source = _staging(target, rows.table)
+                insert = sa.insert(target.table).from_select(
+                    list(target.columns), sa.select(*_converted(target, source))
+                )
+                added = connection.execute(insert, execution_options={"preserve_rowcount": True})
+                _require(rows, added.rowcount)
     return sum(rows.count for rows in staged)
+
+
+@contextmanager
+def _temporary(connection: sa.Connection, target: Target, inline: Sequence[StagedRows]) -> Iterator[list[StagedRows]]:
+    """Yield a temporary table with the rows that tasks have returned; none if there are none."""
+    batches = [batch for rows in inline for batch in pa.ipc.open_stream(rows.inline)]
+    if not batches:
+        yield []
+        return
+    name = f"streamgroup_rows_{secrets.token_hex(6)}"
+    _create(connection, target, name, batches[0].schema, is_temporary=True)
+    _load(connection, target, name, batches)
+    yield [StagedRows(sum(rows.count for rows in inline), table=name)]
+    # The word keeps MariaDB from ending the transaction.
+    word = "TEMPORARY " if connection.dialect.name in ("mysql", "mariadb") else ""
+    connection.exec_driver_sql(f"DROP {word}TABLE {name}")
 
 
 def staging_tables(connection: sa.Connection) -> list[StagingTable]:
@@ -131,32 +150,42 @@ def _require(rows: StagedRows, found: int) -> None:
         )
 
 
-def _merge(
-    connection: sa.Connection, target: Target, tables: Sequence[StagedRows], inline: Sequence[pa.RecordBatch]
-) -> None:
+def _merge(connection: sa.Connection, target: Target, tables: Sequence[StagedRows]) -> None:
     """Add the last row of each key, in place of the row with that key in the table."""
     for rows in tables:
         count = sa.select(sa.func.count()).select_from(_staging(target, rows.table))
         _require(rows, connection.execute(count).scalar_one())
-    names = [rows.table for rows in tables]
-    temporary = f"streamgroup_rows_{secrets.token_hex(6)}" if inline else ""
-    if temporary:
-        _create_like(connection, target, temporary, is_temporary=True)
-        for batch in inline:
-            _load(connection, _staging(target, temporary), batch)
-        names.append(temporary)
-    if not names:
-        return
-    staged = sa.union_all(*(sa.select(_staging(target, name)) for name in names)).subquery()
+    staged = sa.union_all(*(sa.select(_staging(target, rows.table)) for rows in tables)).subquery()
     last = sa.func.row_number().over(
         partition_by=[staged.c[key] for key in target.keys], order_by=staged.c[_ORDER].desc()
     )
     ranked = sa.select(*(staged.c[name] for name in target.columns), last.label("streamgroup_rank")).subquery()
-    rows_ = sa.select(*(ranked.c[name] for name in target.columns)).where(ranked.c.streamgroup_rank == 1)
-    connection.execute(_upsert(connection.dialect.name, target, rows_))
-    if temporary:  # the word keeps MariaDB from ending the transaction
-        word = "TEMPORARY " if connection.dialect.name in ("mysql", "mariadb") else ""
-        connection.exec_driver_sql(f"DROP {word}TABLE {temporary}")
+    newest = sa.select(*_converted(target, ranked)).where(ranked.c.streamgroup_rank == 1)
+    connection.execute(_upsert(connection.dialect.name, target, newest))
+
+
+def _converted(target: Target, source: sa.FromClause) -> list[sa.ColumnElement[Any]]:
+    """Return the columns of staged rows, converted where the database would not do so by itself."""
+    return [
+        source.c[name]
+        if conversion is None
+        else sa.func.timezone("UTC", source.c[name])
+        if conversion == IN_UTC
+        else sa.cast(source.c[name], _Named(conversion))
+        for name, conversion in zip(target.columns, target.conversions or [None] * len(target.columns), strict=True)
+    ]
+
+
+class _Named(sa.types.UserDefinedType[Any]):
+    """A type of the database by its name."""
+
+    cache_ok = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_col_spec(self, **_: Any) -> str:
+        return self.name
 
 
 def _upsert(dialect: str, target: Target, rows: sa.Select[Any]) -> sa.Executable:
@@ -181,18 +210,23 @@ def _staging(target: Target, name: str) -> sa.TableClause:
     return sa.table(name, *(sa.column(column) for column in (*target.columns, *order)))
 
 
-def _create_like(connection: sa.Connection, target: Target, name: str, *, is_temporary: bool = False) -> None:
-    """Create a table with the types of the target, without its constraints."""
+def _create(
+    connection: sa.Connection, target: Target, name: str, schema: pa.Schema, *, is_temporary: bool = False
+) -> None:
+    """Create a table for rows of `schema`, without the constraints of the target."""
     dialect = connection.dialect
-    columns: list[sa.ColumnElement[Any]] = [sa.column(column) for column in target.columns]
+    if dialect.name == "postgresql":
+        quote = dialect.identifier_preparer.quote
+        columns = ", ".join(f"{quote(field.name)} {copy_binary.type_of(field.type)}" for field in schema)
+        kind = "TEMPORARY" if is_temporary else "UNLOGGED"
+        connection.exec_driver_sql(f"CREATE {kind} TABLE {name} ({columns})")
+        return
+    like: list[sa.ColumnElement[Any]] = [sa.column(column) for column in target.columns]
     if target.keys:
-        columns.append(sa.cast(sa.literal(0), sa.BigInteger).label(_ORDER))
-    like = sa.select(*columns).select_from(target.table).where(sa.false())
-    text = like.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
-    kind = "UNLOGGED " if dialect.name == "postgresql" else ""
-    if is_temporary:
-        kind = "TEMPORARY "
-    connection.exec_driver_sql(f"CREATE {kind}TABLE {name} AS {text}")
+        like.append(sa.cast(sa.literal(0), sa.BigInteger).label(_ORDER))
+    none = sa.select(*like).select_from(target.table).where(sa.false())
+    text = none.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
+    connection.exec_driver_sql(f"CREATE {'TEMPORARY ' if is_temporary else ''}TABLE {name} AS {text}")
 
 
 # --- loading ----------------------------------------------------------------------------------------------------------
@@ -218,61 +252,35 @@ def _stream(batches: Sequence[pa.RecordBatch]) -> bytes:
     return stream
 
 
-def _load(connection: sa.Connection, table: sa.TableClause, batch: pa.RecordBatch) -> None:
-    """Insert rows into the columns of a table that have their names."""
+def _load(connection: sa.Connection, target: Target, name: str, batches: Sequence[pa.RecordBatch]) -> None:
+    """Insert rows into a staging table."""
+    if connection.dialect.name == "postgresql":
+        _copy(connection, name, [batch for batch in batches if batch.num_rows])
+        return
+    table = _staging(target, name)
     names = [column.name for column in table.columns]
-    batch = batch.select(names)
-    if not batch.num_rows:
-        return
-    if connection.dialect.driver == "psycopg":
-        _copy(connection, table, batch)
-        return
-    columns = [_values(column, connection.dialect.name) for column in batch.columns]
     statement = sa.insert(table).values({name: sa.bindparam(name) for name in names})
     text = str(statement.compile(dialect=connection.dialect, column_keys=names))
-    connection.exec_driver_sql(text, list(zip(*columns, strict=True)))
+    for batch in batches:
+        columns = [_values(column, connection.dialect.name) for column in batch.select(names).columns]
+        if batch.num_rows:
+            connection.exec_driver_sql(text, list(zip(*columns, strict=True)))
 
 
-def _copy(connection: sa.Connection, table: sa.TableClause, batch: pa.RecordBatch) -> None:
-    """Load rows by PostgreSQL's COPY, as CSV: the driver would take as long again to convert rows of Python."""
-    quote = connection.dialect.identifier_preparer
-    columns = ", ".join(quote.quote(column.name) for column in table.columns)
-    arrays = [_as_text(column) for column in batch.columns]
-    sink = pa.BufferOutputStream()
-    pyarrow.csv.write_csv(
-        pa.RecordBatch.from_arrays(arrays, batch.schema.names),
-        sink,
-        pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid"),
-    )
-    statement = f"COPY {quote.format_table(table)} ({columns}) FROM STDIN (FORMAT csv)".replace("%%", "%")
+def _copy(connection: sa.Connection, name: str, batches: Sequence[pa.RecordBatch]) -> None:
+    """Load rows by PostgreSQL's COPY, in the order of the table's columns."""
     driver = connection.connection.driver_connection
     assert driver is not None
     errors = connection.dialect.loaded_dbapi.Error
+    statement = f"COPY {name} FROM STDIN (FORMAT binary)"
     try:
         with driver.cursor() as cursor, cursor.copy(statement) as copy:
-            copy.write(memoryview(sink.getvalue()))
+            copy.write(copy_binary.HEADER)
+            for batch in batches:
+                copy.write(copy_binary.rows(batch))
+            copy.write(copy_binary.TRAILER)
     except errors as error:
         raise sa.exc.DBAPIError.instance(statement, None, error, errors, dialect=connection.dialect) from error
-
-
-_HEXADECIMAL, _NOTHING = pa.scalar(r"\x", pa.large_string()), pa.scalar("", pa.large_string())
-
-
-def _as_text(column: pa.Array) -> pa.Array:
-    """Return a column that CSV can carry: bytes as PostgreSQL's hexadecimal text, times in UTC."""
-    if pa.types.is_timestamp(column.type) and column.type.tz:
-        return column.cast(pa.timestamp("us", "UTC"))
-    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
-        return column
-    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
-    _, offsets, data = column.buffers()
-    ends = np.frombuffer(offsets, width, len(column) + 1, column.offset * width().itemsize).astype(np.int64)
-    digits = (b"" if data is None else bytes(memoryview(data)[ends[0] : ends[-1]])).hex().encode()
-    valid = pc.is_valid(column)
-    text = pa.LargeStringArray.from_buffers(
-        len(column), pa.py_buffer((ends - ends[0]) * 2), pa.py_buffer(digits), None, 0
-    )
-    return pc.if_else(valid, pc.binary_join_element_wise(_HEXADECIMAL, text, _NOTHING), None)
 
 
 def _values(column: pa.Array, dialect: str) -> list[object]:
