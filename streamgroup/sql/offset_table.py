@@ -32,14 +32,16 @@ _PARTITIONS_AT_ONCE = 1000
 """Rows that one statement locks: SQLite takes 32 766 parameters."""
 _FIELDS = tuple(field.name for field in fields(StoredOffset))
 
+Rows = Mapping[TopicPartition, StoredOffset]
+
 
 class OffsetTable:
     """The offset table of one database. The methods raise SQLAlchemy's errors."""
 
-    def __init__(self, schema: str | None = None) -> None:
+    def __init__(self) -> None:
         self.table = sa.Table(
             TABLE,
-            sa.MetaData(schema=schema),
+            sa.MetaData(),
             sa.Column("group_id", sa.String(LONGEST_GROUP), primary_key=True),
             sa.Column("topic", sa.String(_LONGEST_TOPIC), primary_key=True),
             sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
@@ -54,13 +56,13 @@ class OffsetTable:
 
     def create(self, connection: sa.Connection) -> None:
         """Create the table if the database lacks it. Two members may do so at the same time."""
-        if sa.inspect(connection).has_table(self.table.name, self.table.schema):
+        if sa.inspect(connection).has_table(TABLE):
             return
         try:
             with connection.begin_nested():
                 self.table.create(connection)
         except (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.OperationalError):
-            if not sa.inspect(connection).has_table(self.table.name, self.table.schema):
+            if not sa.inspect(connection).has_table(TABLE):
                 raise
 
     def read(self, connection: sa.Connection, group: str) -> dict[TopicPartition, StoredOffset]:
@@ -108,15 +110,17 @@ class OffsetTable:
         self._update(connection, group, mine)
         return mine
 
-    def judge(self, connection: sa.Connection, group: str, parts: Collection[BatchPart]) -> Judgement:
-        """Lock the rows of a batch; return whether its records must be added. Raises as `table_rows.judge`."""
-        rows = self.lock(connection, group, [part.range.partition for part in parts])
-        return table_rows.judge(group, parts, rows)
+    def judge(self, connection: sa.Connection, group: str, parts: Collection[BatchPart]) -> tuple[Judgement, Rows]:
+        """Lock the rows of a batch; return whether its records must be added, and the rows.
 
-    def add(self, connection: sa.Connection, group: str, parts: Iterable[BatchPart]) -> None:
-        """Store the ends of a batch's ranges, which the transaction has judged to be new."""
+        Raises as `table_rows.judge`.
+        """
+        rows = self.lock(connection, group, [part.range.partition for part in parts])
+        return table_rows.judge(group, parts, rows), rows
+
+    def add(self, connection: sa.Connection, group: str, parts: Iterable[BatchPart], rows: Rows) -> None:
+        """Store the ends of a batch's ranges, which the transaction has judged to be new. `judge` returned `rows`."""
         moved = [part for part in parts if len(part.range)]
-        rows = self._locked(connection, group, [part.range.partition for part in moved])
         self._update(
             connection,
             group,
@@ -276,12 +280,12 @@ def batch_transaction(
                 )
             connection.rollback()  # the transaction in which the level was read
             transaction = stack.enter_context(connection.begin())
-            judgement = _judge(connection, table, ordered)
+            judgement, rows = _judge(connection, table, ordered)
         yield Transaction(connection, judgement is Judgement.REPLAY)
         with _statements(engine):
             if judgement is Judgement.NEW:
                 for batch in ordered:
-                    table.add(connection, batch.group, batch.moving)
+                    table.add(connection, batch.group, batch.moving, rows[batch.group])
             try:
                 transaction.commit()
             except sa.exc.DBAPIError as error:
@@ -307,9 +311,15 @@ def _statements(engine: sa.Engine) -> AbstractContextManager[None]:
     )
 
 
-def _judge(connection: sa.Connection, table: OffsetTable, batches: Sequence[GroupBatch]) -> Judgement:
-    """Return whether the batch is new to all of its groups, or a replay to all of them."""
-    judged = [(batch.group, table.judge(connection, batch.group, batch.moving)) for batch in batches]
+def _judge(
+    connection: sa.Connection, table: OffsetTable, batches: Sequence[GroupBatch]
+) -> tuple[Judgement, dict[str, Rows]]:
+    """Return whether the batch is new to all of its groups or a replay to all of them, and its rows by group."""
+    judged, rows = list[tuple[str, Judgement]](), dict[str, Rows]()
+    for batch in batches:
+        judgement, locked = table.judge(connection, batch.group, batch.moving)
+        judged.append((batch.group, judgement))
+        rows[batch.group] = {**rows.get(batch.group, {}), **locked}
     found = {judgement for _, judgement in judged} or {Judgement.NEW}
     if len(found) > 1:
         stored = ", ".join(group for group, one in judged if one is Judgement.REPLAY)
@@ -319,7 +329,7 @@ def _judge(connection: sa.Connection, table: OffsetTable, batches: Sequence[Grou
             "the others are not. Nothing was stored. Another query stores one of these groups: give each query its own "
             "groups"
         )
-    return found.pop()
+    return found.pop(), rows
 
 
 def _find_out(
@@ -335,7 +345,7 @@ def _find_out(
             with engine.connect() as connection, connection.begin():
                 if connection.dialect.name == "postgresql":  # the lost session may hold the locks for hours
                     connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}")
-                is_stored = _judge(connection, table, batches) is Judgement.REPLAY
+                is_stored = _judge(connection, table, batches)[0] is Judgement.REPLAY
         except (FencedError, OffsetStoreError) as error:
             reason = str(error)
             break
