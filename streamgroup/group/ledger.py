@@ -303,12 +303,14 @@ class Ledger:
         generation: int,
         commits: Mapping[TopicPartition, CommittedOffset],
         topics: Mapping[str, TopicInfo],
+        outdated: Collection[TopicPartition] = (),
     ) -> dict[TopicPartition, StartPosition]:
         """Set the positions of newly assigned partitions from all commits of the group. Return where each starts.
 
         The commits come from an OffsetFetch that was sent in this generation; `topics` are the topics of the metadata
-        at that time, with ids. Partitions without an offset wait for `resolved`. A response to a request of another
-        member id or generation has no effect (R18).
+        at that time, with ids. Partitions without an offset wait for `resolved`. `outdated` partitions are
+        committed although they start at their commit: an offset table has it, and the group in Kafka has another (R37).
+        A response to a request of another member id or generation has no effect (R18).
         """
         if (member_id, generation) != (self.member_id, self.generation):
             return {}
@@ -331,6 +333,8 @@ class Ledger:
             held.found = commits.get(tp)
             starts[tp] = self._start_of(tp, held, use_starting_offsets=starting)
             held.place(starts[tp])
+            if tp in outdated:
+                held.committed = None
             held.follows = held.found is not None and not is_of_a_query(held.found)
             self._settle_unheld(tp)
         self._changed()

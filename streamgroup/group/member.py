@@ -455,7 +455,7 @@ class Member:
             return
         self._went_well()
         topics = {name: topic for name, topic in self._topics.items() if name in fetch.topics}
-        starts = self.ledger.offsets_found(fetch.member_id, fetch.generation, answer.offsets, topics)
+        starts = self.ledger.offsets_found(fetch.member_id, fetch.generation, answer.offsets, topics, answer.outdated)
         for tp, start in starts.items():
             if start.offset is not None:
                 text = f"{self.ledger.group}: {tp} starts at {start.offset} ({start.origin.name.lower()})"

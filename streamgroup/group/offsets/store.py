@@ -100,6 +100,8 @@ class OffsetsFetched:
     token: int
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
     refusal: PartitionVerdict | None = None
+    outdated: frozenset[TopicPartition] = frozenset()
+    """Partitions for which the group in Kafka has another commit, or none: the member commits them at once (R37)."""
 
 
 @dataclass(frozen=True, slots=True)

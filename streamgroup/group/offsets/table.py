@@ -194,7 +194,10 @@ class TableOffsetStore(OffsetStore):
         behind = [tp for tp in self._held if tp in stored and tp in found and found[tp].offset > stored[tp].offset]
         text = _BEHIND.format(group=self._group, partitions=name_some(behind))
         notes = (ev.Note(ev.WARNING, text),) if behind else ()
-        return Outcome(notes, answers=(OffsetsFetched(event.token, {**found, **stored}),))
+        outdated = frozenset(
+            tp for tp in self._held & stored.keys() if tp not in found or found[tp].offset != stored[tp].offset
+        )
+        return Outcome(notes, answers=(OffsetsFetched(event.token, {**found, **stored}, outdated=outdated),))
 
     def _is_mine(self, row: StoredOffset) -> bool:
         return Claimant(row.lineage, row.member) == self._claimant()

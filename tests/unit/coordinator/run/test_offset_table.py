@@ -75,6 +75,17 @@ def test_the_table_goes_before_the_groups_commits() -> None:
     assert [part.claim for part in parts(shell)] == [6, 1]
 
 
+@pytest.mark.parametrize("mode", [GroupMode.MEMBER, GroupMode.COMMIT])
+def test_the_group_follows_the_table_although_no_record_comes(mode: GroupMode) -> None:
+    """The group was reset in Kafka, or has lost its commits: it would show a lag until the next record."""
+    shell = Shell(replace(TABLE, mode=mode))
+    shell.table.rows = {tp: StoredOffset(10, 5, OTHER.lineage, OTHER.member) for tp in (P0, P1)}
+    shell.coordinator.offsets = {P0: CommittedOffset(3)}
+    shell.result(PLAN)
+    assert shell.committed == {0: 10, 1: 10}
+    assert offsets(shell) == {0: 10, 1: 10}
+
+
 def test_a_batch_that_was_stored_but_not_completed_is_replayed_without_records() -> None:
     shell = Shell(TABLE)
     document = shell.batch()

@@ -65,7 +65,9 @@ def test_a_fetch_claims_what_was_gained_and_the_table_counts() -> None:
     rows = {A: mine(9), B: mine(None), TopicPartition("v", 0): StoredOffset(3, 1, "another", "other")}
     (answer,) = made.hear(RowsClaimed(1, rows), 0.0).answers
     assert answer == OffsetsFetched(
-        1, {A: CommittedOffset(9), C: CommittedOffset(7), TopicPartition("v", 0): CommittedOffset(3)}
+        1,
+        {A: CommittedOffset(9), C: CommittedOffset(7), TopicPartition("v", 0): CommittedOffset(3)},
+        outdated=frozenset({A}),
     )
 
 
@@ -76,7 +78,8 @@ def test_a_commit_in_kafka_that_has_passed_the_table_is_warned_of_and_does_not_c
     outcome = made.hear(RowsClaimed(1, {A: mine(9), B: mine(3)}), 0.0)
     (note,) = outcome.actions
     assert note.text.startswith("group g: the commits of t-0 in Kafka are beyond")
-    assert outcome.answers == (OffsetsFetched(1, {A: CommittedOffset(9), B: CommittedOffset(3)}),)
+    found = {A: CommittedOffset(9), B: CommittedOffset(3)}
+    assert outcome.answers == (OffsetsFetched(1, found, outdated=frozenset({A})),)
 
 
 def test_a_fetch_that_kafka_refuses_claims_nothing() -> None:
