@@ -90,7 +90,7 @@ def lag(
             read = _read(store, names, time.monotonic() + timeout / 1000)
             _warn(store, set())
             statuses = _statuses()
-            rows = lag_rows(read, {}, 0.0, _paused(read, statuses))
+            rows = lag_rows(read, {}, 0.0, _paused(read, statuses), _stores(statuses))
             click.echo(json.dumps(json_rows(LAG, rows), indent=2) if as_json else _text(rows, statuses))
             return
         refreshes = itertools.count() if count is None else range(count)
@@ -128,7 +128,7 @@ def _watched(
         finally:
             _warn(store, warned)
         statuses = _statuses()
-        yield lag_rows(rows, before or {}, began - read_at, _paused(rows, statuses)), statuses
+        yield lag_rows(rows, before or {}, began - read_at, _paused(rows, statuses), _stores(statuses)), statuses
         before, read_at = by_key(rows), began
     if before is None:
         raise StreamGroupError(f"cannot read the lag: {counted(number + 1, 'refresh')} failed: see the warnings above")
@@ -156,7 +156,8 @@ def _warn(store: GroupStore, warned: set[str]) -> None:
 def _text(rows: Sequence[LagRow], statuses: Statuses) -> str:
     if not rows:
         return "no group has a partition or a commit"
-    return "\n".join((table(LAG, rows), "", *summary(rows), *_pauses({row.now.group for row in rows}, statuses)))
+    groups = {row.now.group for row in rows}
+    return "\n".join((table(LAG, rows), "", *summary(rows), *_in_tables(groups, statuses), *_pauses(groups, statuses)))
 
 
 def _statuses() -> Statuses:
@@ -179,6 +180,20 @@ def _pauses(groups: Collection[str], statuses: Statuses) -> list[str]:
         f"{status['group']}: paused on this machine (driver {pid}): {', '.join(status['paused'])}"
         for pid, status in statuses
         if status.get("group") in groups and status.get("paused")
+    ]
+
+
+def _stores(statuses: Statuses) -> dict[str, str]:
+    """Return the database with the offset table by group, for queries on this machine that have one."""
+    return {status["group"]: status["offsets_store"] for _, status in statuses if status.get("offsets_store")}
+
+
+def _in_tables(groups: Collection[str], statuses: Statuses) -> list[str]:
+    """Return a line for each of `groups` with an offset table: its commits in Kafka only follow the table."""
+    return [
+        f"{group}: the offsets are in an offset table in {where}; the commits follow each batch"
+        for group, where in sorted(_stores(statuses).items())
+        if group in groups
     ]
 
 
@@ -206,13 +221,15 @@ Key = tuple[str, TopicPartition]
 class LagRow:
     """A partition of a group, and its offsets `seconds` earlier; None if they were unknown.
 
-    `paused` is None if no query on this machine holds the partition.
+    `paused` is None if no query on this machine holds the partition. `store` is the database with the group's offset
+    table, None if no query on this machine has one.
     """
 
     now: OffsetRow
     before: OffsetRow | None = None
     seconds: float = 0.0
     paused: bool | None = None
+    store: str | None = None
 
     @property
     def committed_per_s(self) -> float | None:
@@ -248,14 +265,21 @@ def lag_rows(
     before: Mapping[Key, OffsetRow],
     seconds: float,
     paused: Mapping[tuple[str, str], bool] | None = None,
+    stores: Mapping[str, str] | None = None,
 ) -> list[LagRow]:
     """Return a row for each partition: the largest lag first, unknown lags last.
 
-    `paused` is by group and name of the partition.
+    `paused` is by group and name of the partition, `stores` has the offset tables by group.
     """
-    known = paused or {}
+    known, tables = paused or {}, stores or {}
     rows = [
-        LagRow(row, before.get((row.group, row.partition)), seconds, known.get((row.group, str(row.partition))))
+        LagRow(
+            row,
+            before.get((row.group, row.partition)),
+            seconds,
+            known.get((row.group, str(row.partition))),
+            tables.get(row.group),
+        )
         for row in now
         if row.partition is not None
     ]
@@ -318,4 +342,5 @@ LAG: tuple[Column[LagRow], ...] = (
     Column("CAUGHT-UP-IN", "seconds_left", lambda row: _duration(row.seconds_left)),
     Column("CONSUMER-ID", "consumer_id", lambda row: None if row.now.member is None else row.now.member.member_id),
     Column("PAUSED", "paused", lambda row: row.paused, verbose=True),
+    Column("OFFSETS-STORE", "offsets_store", lambda row: row.store, verbose=True),
 )

@@ -235,6 +235,7 @@ class Coordinator:
             "source": self._options.description,
             "name": self._group.member or self._group.instance_id or "",
             "run": self.run,
+            "offsets_store": None if self._table is None else self._table.where,
             **status,
             "client": {"id": self._options.client.client_id, "host": TOTALS.local_host},
             "connections": TOTALS.status(),

@@ -62,6 +62,11 @@ class TableThread:
         self._queue: SimpleQueue[ClaimRows | CommitRows | _Replay | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="streamgroup-table", daemon=True)
 
+    @property
+    def where(self) -> str:
+        """The URL of the database, without user and password."""
+        return shown(self._url)
+
     def start(self) -> None:
         self._thread.start()
 

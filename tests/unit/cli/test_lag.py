@@ -124,6 +124,18 @@ def test_a_query_of_the_group_on_this_machine_shows_what_it_has_paused(
         assert {paused for key, paused in found.items() if key[:2] != ("g", "orders") or key[2] > 1} == {None}
 
 
+@pytest.mark.usefixtures("home")
+def test_a_query_of_the_group_on_this_machine_shows_its_offset_table(
+    monkeypatch: pytest.MonkeyPatch, serve: Callable[..., FakeCoordinator]
+) -> None:
+    monkeypatch.setattr(serve("r1"), "status", lambda: {"group": "g", "offsets_store": "postgresql://db/shop"})
+    expected = "g: the offsets are in an offset table in postgresql://db/shop; the commits follow each batch"
+    assert run(monkeypatch, FakeStore(), "--group", "g").output.splitlines()[-1] == expected
+    assert "offset table" not in run(monkeypatch, FakeStore(), "--group", "done").output
+    rows = json.loads(run(monkeypatch, FakeStore(), "--json").stdout)
+    assert {(row["group"], row["offsets_store"]) for row in rows} == {("g", "postgresql://db/shop"), ("done", None)}
+
+
 def row(partition: int, committed: int | None, log_end: int | None, group: str = "g") -> OffsetRow:
     commit = None if committed is None else CommittedOffset(committed)
     return OffsetRow(group, TopicPartition("t", partition), commit, log_end, None, partition)

@@ -320,6 +320,7 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
         "source": "streamgroup[Subscribe[t], group=g, mode=member]",
         "name": "",
         "run": run.coordinator.run,
+        "offsets_store": None,
         "lineage": from_value(first).lineage,
         "member": next(iter(run.group.members)),
         "generation": 1,

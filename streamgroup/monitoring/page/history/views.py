@@ -62,6 +62,7 @@ def group_view(history: History, name: str, chosen: Collection[str] = ()) -> Jso
         "members_list": [_member_row(member, reading) for member in group.now.description.members],
         "partitions": partitions,
         "pauses": _pauses(reading.statuses_of(name)),
+        "stores": sorted({str(s["offsets_store"]) for s in reading.statuses_of(name) if s.get("offsets_store")}),
         "spans": [[[s.start, s.end, owners.of(s.owner)] for s in spans[tp]] for tp in sorted(spans)],
         "times": times[columns].tolist(),
         "heat": [_known(by_partition[tp]) if tp in by_partition else [] for tp in sorted(spans)],

@@ -102,10 +102,11 @@ function memberName(member, id) {
 }
 
 function showHead(head, data) {
-  const key = `${data.group} ${data.state} ${data.coordinator} ${data.strategy} ${JSON.stringify(data.pauses)}`;
+  const key = JSON.stringify([data.group, data.state, data.coordinator, data.strategy, data.pauses, data.stores]);
   if (head.dataset.key === key) return;
   head.dataset.key = key;
-  const about = [data.strategy, data.coordinator && `coordinator ${data.coordinator}`].filter(Boolean).join(", ");
+  const stores = data.stores.map((where) => `offset table in ${where}`);
+  const about = [data.strategy, data.coordinator && `coordinator ${data.coordinator}`, ...stores].filter(Boolean).join(", ");
   head.replaceChildren(
     el("a", { class: "crumb", href: "#/groups" }, "← Groups"),
     el("h1", {}, data.group || "(empty group id)"),

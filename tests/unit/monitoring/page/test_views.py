@@ -89,6 +89,14 @@ def test_the_view_of_a_group_marks_what_its_members_on_this_machine_have_paused(
     ]
 
 
+def test_the_view_of_a_group_names_the_offset_table_of_its_members_on_this_machine() -> None:
+    history = History()
+    here = [status(one, run=one, offsets_store="postgresql://db/shop") for one in ("a", "b")]
+    older, other = status("c", run="c"), status("d", group="other", offsets_store="sqlite:////o.db")
+    history.add(reading(0, group(committed=dict.fromkeys(P, 1)), statuses=[*here, older, other]))
+    assert etl(history)["stores"] == ["postgresql://db/shop"]
+
+
 def test_a_member_of_this_machine_shows_its_batch_in_flight() -> None:
     history = History()
     flying, older = status("b", idle=False, in_flight_s=312.5), status("c", idle=False)
