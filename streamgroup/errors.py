@@ -174,6 +174,10 @@ class FencedError(StreamGroupError):
     """Another member has taken the place of this member: the group rejects its commits."""
 
 
+class ClaimLostError(FencedError):
+    """Another run has claimed a partition in the offset table, or an operator has reset its offset."""
+
+
 class DrainedError(StreamGroupError):
     """A drain that another process requested has ended the query. This is not a failure."""
 

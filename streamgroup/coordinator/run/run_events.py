@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from streamgroup.errors import FencedError, StreamGroupError
+from streamgroup.errors import ClaimLostError, FencedError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.events import ERROR, INFO, WARNING, JoinCause
 from streamgroup.group.holdings import InFlightBatch
@@ -140,7 +140,12 @@ class RunEvents:
 
     def failed(self, error: StreamGroupError) -> None:
         """Report that `error` ends the query, if the member was fenced. Spark shows all other errors."""
-        if isinstance(error, FencedError):
+        if isinstance(error, ClaimLostError):
+            words = (
+                f"{self._who}another run or an operator has claimed partitions in the offset table, so the query ends"
+            )
+            self._report(RunEventKind.FENCE, ERROR, words, "offset table", count=self._held, failed=True)
+        elif isinstance(error, FencedError):
             words = f"{self._who}another member with the same group.instance.id has joined, so the query ends"
             self._report(RunEventKind.FENCE, ERROR, words, "FENCED_INSTANCE_ID", count=self._held, failed=True)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from streamgroup.errors import FencedError
+from streamgroup.errors import ClaimLostError
 from streamgroup.group import events as ev
 from streamgroup.group.offsets.store import (
     NOTHING,
@@ -208,7 +208,9 @@ class TableOffsetStore(OffsetStore):
             return NOTHING
         fenced = [tp for tp, row in event.rows.items() if row is None]
         if fenced:
-            return Outcome((ev.Fail(FencedError(_FENCED.format(group=request.group, partitions=name_some(fenced)))),))
+            return Outcome(
+                (ev.Fail(ClaimLostError(_FENCED.format(group=request.group, partitions=name_some(fenced)))),)
+            )
         for tp, row in event.rows.items():
             if row is not None and tp in self._claims and row.next_offset == request.offsets[tp].offset:
                 self._claims[tp] = row  # else a batch was stored since, beyond the position
