@@ -1,4 +1,4 @@
-"""The options of `streamgroup groups` that change or export offsets, named as in kafka-consumer-groups.sh."""
+"""The options that change or export offsets, of a group or of an offset table, named as in kafka-consumer-groups.sh."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from streamgroup.errors import ConfigError
 
 CSV, SPARK = "csv", "spark"
 Command = TypeVar("Command", bound=Callable[..., Any])
+_Option = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,16 @@ class ChangeOptions:
             raise click.UsageError("choose one of --reset-offsets, --delete and --delete-offsets")
         if self.executes and not self.resets:
             raise click.UsageError("--execute requires --reset-offsets")
-        if (self.reset is not None) != self.resets:
-            ways = ", ".join(way.value for way in Way)
-            raise click.UsageError(f"--reset-offsets requires one of the ways {ways}, and each of them requires it")
+        self.check_way()
         if self.format != CSV and not self.exports:
             raise click.UsageError("--format requires --export")
         self._check_scope()
+
+    def check_way(self) -> None:
+        """Raise UsageError for a reset without a way, or a way without a reset."""
+        if (self.reset is not None) != self.resets:
+            ways = ", ".join(way.value for way in Way)
+            raise click.UsageError(f"--reset-offsets requires one of the ways {ways}, and each of them requires it")
 
     def _check_scope(self) -> None:
         if self.topics and self.all_topics:
@@ -73,29 +78,35 @@ GROUPS = "Which groups"
 _PARTITIONS = "Which partitions, for --reset-offsets, --delete-offsets and --export"
 _NEW_OFFSETS = "New offsets, for --reset-offsets (give one)"
 _RESET = "Further options of --reset-offsets and --export"
+_CHANGES = "Changes"
 _ACTION_OPTIONS = (
     flag(ACTIONS, "--reset-offsets", help="Show new offsets of groups, and set them with --execute."),
     flag(ACTIONS, "--export", help="Print committed offsets, for --from-file or for Spark's own source."),
     flag(ACTIONS, "--delete", help="Delete groups with their offsets."),
     flag(ACTIONS, "--delete-offsets", help="Delete the committed offsets of --topic or --all-topics."),
 )
-_OPTIONS = (
-    option(
-        _PARTITIONS,
-        "--topic",
-        "topics",
-        multiple=True,
-        metavar="TOPIC[:0,1]",
-        help="A topic, or some of its partitions; repeatable.",
-    ),
-    flag(_PARTITIONS, "--all-topics", help="All partitions with a committed offset."),
+
+
+def _scope_options(section: str) -> tuple[_Option, ...]:
+    return (
+        option(
+            section,
+            "--topic",
+            "topics",
+            multiple=True,
+            metavar="TOPIC[:0,1]",
+            help="A topic, or some of its partitions; repeatable.",
+        ),
+        flag(section, "--all-topics", help="All partitions that have an offset."),
+    )
+
+
+_WAY_OPTIONS = (
     flag(_NEW_OFFSETS, "--to-earliest", help="The beginning of the logs."),
     flag(_NEW_OFFSETS, "--to-latest", help="The end of the logs."),
-    flag(_NEW_OFFSETS, "--to-current", help="The committed offset; without one the end of the log."),
+    flag(_NEW_OFFSETS, "--to-current", help="The current offset; without one the end of the log."),
     option(_NEW_OFFSETS, "--to-offset", type=click.IntRange(0), metavar="N", help="This offset."),
-    option(
-        _NEW_OFFSETS, "--shift-by", type=int, metavar="N", help="The committed offset plus N; a negative N moves back."
-    ),
+    option(_NEW_OFFSETS, "--shift-by", type=int, metavar="N", help="The current offset plus N; negative N moves back."),
     option(
         _NEW_OFFSETS,
         "--to-datetime",
@@ -113,8 +124,12 @@ _OPTIONS = (
         "--from-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="The offsets of a file that --export has printed.",
+        help="The offsets of a file that `streamgroup groups --export` has printed.",
     ),
+)
+_OPTIONS = (
+    *_scope_options(_PARTITIONS),
+    *_WAY_OPTIONS,
     flag(_RESET, "--execute", help="Set the new offsets."),
     flag(_RESET, "--dry-run", help="Only show the new offsets (the default)."),
     option(
@@ -128,6 +143,12 @@ _OPTIONS = (
         "the JSON of startingOffsets.",
     ),
 )
+_TABLE_OPTIONS = (
+    *_scope_options("Which partitions, for --reset-offsets"),
+    *_WAY_OPTIONS,
+    flag(_CHANGES, "--execute", help="Set the offsets, or delete the rows or tables."),
+    flag(_CHANGES, "--dry-run", help="Only show what would change (the default)."),
+)
 
 
 def action_options(command: Command) -> Command:
@@ -139,60 +160,59 @@ def action_options(command: Command) -> Command:
 
 def change_options(command: Command) -> Command:
     """Add the other options to `command`, which gets them and the actions as `changes`."""
+    return _with_changes(command, _OPTIONS, ChangeOptions.check)
 
+
+def table_change_options(command: Command) -> Command:
+    """Add the options that change an offset table to `command`, which gets them as `changes`.
+
+    The command has the actions `--reset-offsets`, `--delete` and `--staging`, and checks all but the way of a reset.
+    """
+    return _with_changes(command, _TABLE_OPTIONS, ChangeOptions.check_way)
+
+
+def _with_changes(command: Command, options: tuple[_Option, ...], check: Callable[[ChangeOptions], None]) -> Command:
     @functools.wraps(command)
-    def with_changes(
-        *args: Any,
-        reset_offsets: bool,
-        delete: bool,
-        delete_offsets: bool,
-        export: bool,
-        export_format: str,
-        topics: tuple[str, ...],
-        all_topics: bool,
-        execute: bool,
-        dry_run: bool,
-        to_earliest: bool,
-        to_latest: bool,
-        to_current: bool,
-        to_offset: int | None,
-        shift_by: int | None,
-        to_datetime: str | None,
-        by_duration: str | None,
-        from_file: Path | None,
-        **others: Any,
-    ) -> Any:
-        if execute and dry_run:
-            raise click.UsageError("choose one of --execute and --dry-run")
-        given = {
-            Way.EARLIEST: to_earliest or None,
-            Way.LATEST: to_latest or None,
-            Way.CURRENT: to_current or None,
-            Way.OFFSET: to_offset,
-            Way.SHIFT: shift_by,
-            Way.DATETIME: to_datetime,
-            Way.DURATION: by_duration,
-            Way.FILE: from_file,
-        }
-        changes = ChangeOptions(
-            resets=reset_offsets,
-            deletes=delete,
-            deletes_offsets=delete_offsets,
-            exports=export,
-            reset=_reset({way: value for way, value in given.items() if value is not None}),
-            file=None if from_file is None else _text(from_file),
-            topics=tuple(_parsed(parse_topic, topic) for topic in topics),
-            all_topics=all_topics,
-            executes=execute,
-            format=export_format,
-        )
-        changes.check()
-        return command(*args, changes=changes, **others)
+    def with_changes(*args: Any, **given: Any) -> Any:
+        changes = _taken(given)
+        check(changes)
+        return command(*args, changes=changes, **given)
 
     decorated = cast("Command", with_changes)
-    for add in reversed(_OPTIONS):
+    for add in reversed(options):
         decorated = add(decorated)
     return decorated
+
+
+def _taken(given: dict[str, Any]) -> ChangeOptions:
+    """Remove the options of this module from `given`, and return them."""
+    take = given.pop
+    execute = take("execute")
+    if take("dry_run") and execute:
+        raise click.UsageError("choose one of --execute and --dry-run")
+    from_file: Path | None = take("from_file")
+    ways = {
+        Way.EARLIEST: take("to_earliest") or None,
+        Way.LATEST: take("to_latest") or None,
+        Way.CURRENT: take("to_current") or None,
+        Way.OFFSET: take("to_offset"),
+        Way.SHIFT: take("shift_by"),
+        Way.DATETIME: take("to_datetime"),
+        Way.DURATION: take("by_duration"),
+        Way.FILE: from_file,
+    }
+    return ChangeOptions(
+        resets=take("reset_offsets"),
+        deletes=take("delete"),
+        deletes_offsets=take("delete_offsets", False),
+        exports=take("export", False),
+        reset=_reset({way: value for way, value in ways.items() if value is not None}),
+        file=None if from_file is None else _text(from_file),
+        topics=tuple(_parsed(parse_topic, topic) for topic in take("topics")),
+        all_topics=take("all_topics"),
+        executes=execute,
+        format=take("export_format", CSV),
+    )
 
 
 def _reset(given: dict[Way, Any]) -> Reset | None:

@@ -17,11 +17,14 @@ from streamgroup.kafka.cluster.interface import Cluster, open_cluster
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.options.kinds import SECRET, SERVERS, TEXT, ZOOKEEPER, ValueKind
 from streamgroup.options.parse import kafka_properties, parse_client
+from streamgroup.options.rows import PREFIX
 from streamgroup.options.secrets import Secret
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from streamgroup.options.zookeeper import CONNECT
 from streamgroup.options.zookeeper import PREFIX as ZOOKEEPER_PREFIX
 
+_STORE = f"{PREFIX}offsets.store"
+"""The beginning of the options of an offset table, with the prefix that all properties of a file get."""
 PORT = 9092
 """The port of a broker if the command line names none."""
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -69,7 +72,7 @@ class ClusterAddress:
 
         Without `--zookeeper` the file's properties of ZooKeeper have no effect. Raises ConfigError.
         """
-        given = self._of_file()
+        given = {name: value for name, value in self._of_file().items() if not name.startswith(_STORE)}
         if not self.zookeeper:
             return {name: value for name, value in given.items() if not name.startswith(ZOOKEEPER_PREFIX)}
         given[CONNECT] = self.zookeeper
@@ -77,6 +80,10 @@ class ClusterAddress:
             given[f"{ZOOKEEPER_PREFIX}username"] = self.username
             given[f"{ZOOKEEPER_PREFIX}password"] = self.password.value
         return given
+
+    def store_properties(self) -> dict[str, str]:
+        """Return the options `offsets.store...` of the file. Raises ConfigError."""
+        return {name.removeprefix(PREFIX): value for name, value in self._of_file().items() if name.startswith(_STORE)}
 
     def _of_file(self) -> dict[str, str]:
         if self.command_config is None:
@@ -95,6 +102,17 @@ def cluster_options(command: Command) -> Command:
 def cluster_options_without_z(command: Command) -> Command:
     """Add the same options to a command whose `-z` is kcat's: a codec."""
     return _with_cluster(command, "--zookeeper")
+
+
+def broker_options(command: Command) -> Command:
+    """Add the options that name a cluster by its brokers to `command`, which gets them as `where`."""
+
+    @functools.wraps(command)
+    def with_brokers(*args: Any, bootstrap_server: str | None, command_config: Path | None, **others: Any) -> Any:
+        brokers = None if bootstrap_server is None else with_ports(bootstrap_server)
+        return command(*args, where=ClusterAddress(brokers, command_config=command_config), **others)
+
+    return cast("Command", _BROKERS(_COMMAND_CONFIG(with_brokers)))
 
 
 def with_ports(servers: str) -> str:

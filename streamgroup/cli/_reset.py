@@ -86,7 +86,8 @@ def new_offsets(
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     """Return the new offset of each partition, and warnings for offsets outside the log.
 
-    An offset beyond an end of the log becomes that end. `from_file` has the offsets of `--from-file`. Raises
+    An offset beyond an end of the log becomes that end. `logs` may lack logs whose ends the way does not need: then an
+    offset is only not negative. `from_file` has the offsets of `--from-file`. Raises
     CannotResetError where an offset to shift is not committed.
     """
     warnings: list[str] = []
@@ -119,7 +120,7 @@ def new_offsets(
 
 def _within(tp: TopicPartition, offset: int, logs: LogOffsets, warnings: list[str]) -> int:
     name, noun = logs.log_format.name(tp), logs.log_format.offset_noun
-    earliest, latest = logs.earliest[tp], logs.latest[tp]
+    earliest, latest = logs.earliest.get(tp, 0), logs.latest.get(tp, offset)
     if offset > latest:
         warnings.append(f"new {noun} {offset} of {name} is higher than the latest one: it is set to {latest}")
         return latest

@@ -21,7 +21,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import cramjam
@@ -42,7 +42,9 @@ from streamgroup.cli._click import (
 )
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import OFFSETS_TOPIC, GroupStore, opened_store
+from streamgroup.cli._offset_store import StoreAddress, offset_database, store_options
 from streamgroup.cli._properties import without_prefix
+from streamgroup.cli.offsets import lagging, looks_of, passed
 from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
 from streamgroup.kafka.cluster.configs import broker_config
 from streamgroup.kafka.cluster.interface import Cluster, kafka_of, open_cluster
@@ -62,11 +64,14 @@ from streamgroup.kafka.wire.messages.log import FetchRequest, ListOffsetsRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.kafka.wire.schema import Request
 from streamgroup.kafka.wire.versions import BrokerVersions
-from streamgroup.model import ClusterSnapshot, Dialect, GroupState
+from streamgroup.model import ClusterSnapshot, Dialect, GroupState, name_some
 from streamgroup.options.types import ClientOptions
 from streamgroup.spark_home import pyspark_version, spark_submit
 from streamgroup.testing.java import java_executable, java_version
 from streamgroup.text import counted, first_of, host_port
+
+if TYPE_CHECKING:
+    from streamgroup.sql.operations import OffsetDatabase
 
 
 class CheckVerdict(Enum):
@@ -402,6 +407,70 @@ def _of_group(store: GroupStore, name: str, deadline: float) -> tuple[CheckVerdi
     return CheckVerdict.WARN if group.is_rebalancing else CheckVerdict.OK, text
 
 
+# -- the offset table --------------------------------------------------------------------------------------------------
+
+_TABLE = "offset table"
+_OLD_STAGING_S = 86_400
+
+
+def of_offset_table(
+    address: StoreAddress, timeout_ms: int, names: Iterable[str], options: ClientOptions | None
+) -> Iterator[Finding]:
+    """Check the database of offsets: whether a query can use it, staging tables, and the offsets of the groups `names`.
+
+    `options` reach the cluster with the commits of the groups; None without a cluster.
+    """
+    try:
+        with offset_database(address, timeout_ms) as database:
+            state = database.state()
+            place = f"{state.server} at {database.where}"
+            if state.lacking:
+                text = f"{place}: the user may not {', '.join(state.lacking)}. Grant it to the user of the query"
+                yield Finding(_TABLE, CheckVerdict.FAIL, text)
+                return
+            if not state.has_table:
+                yield Finding(_TABLE, CheckVerdict.OK, f"{place}: no table yet. The first query creates it")
+                return
+            text = f"{place}: the table has offsets of {counted(len(database.groups()), 'group')}"
+            yield Finding(_TABLE, CheckVerdict.OK, text)
+            yield from _of_staging(database)
+            for name in dict.fromkeys(names):
+                yield Finding(f"offsets of {name}", *_of_offsets(database, name, options))
+    except StreamGroupError as error:
+        yield Finding(_TABLE, CheckVerdict.FAIL, str(error))
+
+
+def _of_staging(database: OffsetDatabase) -> Iterator[Finding]:
+    old = [table for table in database.staging() if time.time() - table.created.timestamp() > _OLD_STAGING_S]
+    if old:
+        text = (
+            f"{counted(len(old), 'staging table')} older than a day, which failed batches have left: {old[0].name}"
+            f"{', ...' if len(old) > 1 else ''}. `streamgroup offsets --staging --execute` drops them"
+        )
+        yield Finding("staging tables", CheckVerdict.WARN, text)
+
+
+def _of_offsets(database: OffsetDatabase, name: str, options: ClientOptions | None) -> tuple[CheckVerdict, str]:
+    """Compare the offsets of a group in the table with its commits in Kafka."""
+    rows = database.rows(name)
+    if not rows:
+        return CheckVerdict.OK, "none in the table: the first query begins at the commits of the group"
+    text = f"{counted(len(rows), 'partition')} in the table"
+    if options is None:
+        return CheckVerdict.OK, f"{text}. With a cluster this check compares them with the commits of the group"
+    with opened_store(options) as store:
+        looks = looks_of(name, rows, store, time.monotonic() + options.default_api_timeout_ms / 1000)
+    if beyond := passed(looks):
+        return CheckVerdict.WARN, (
+            f"{text}, which count: the commits of {name_some(beyond)} in Kafka are beyond them, and a query reads "
+            "these records again. Either the group was reset in Kafka only, or a member without offsets.store has read "
+            "them. `streamgroup offsets --describe` shows both"
+        )
+    if behind := lagging(looks):
+        return CheckVerdict.OK, f"{text}. The commits of {name_some(behind)} in Kafka have not reached them yet"
+    return CheckVerdict.OK, f"{text}, the commits in Kafka are the same"
+
+
 # -- executors ---------------------------------------------------------------------------------------------------------
 
 START_AND_STOP_S = 30.0
@@ -510,10 +579,12 @@ API_VERSIONS: tuple[Column[ApiVersions], ...] = (
 
 @click.command(
     cls=SectionedCommand,
-    short_help="Find out why a query cannot run: check this machine, a cluster, groups, executors.",
+    short_help="Find out why a query cannot run: check this machine, a cluster, groups, a database, executors.",
     examples={
         "streamgroup doctor": "this machine alone",
         "streamgroup doctor -b localhost:9092 --group orders-ingest": "a cluster and a group, too",
+        "streamgroup doctor -b localhost:9092 --group shop --store postgresql://db/shop": "a group with its offset "
+        "table",
         "streamgroup doctor --master spark://host:7077": "the executors of a Spark cluster, too",
     },
 )
@@ -535,6 +606,7 @@ API_VERSIONS: tuple[Column[ApiVersions], ...] = (
     metavar="SECONDS",
     help=f"How long executors may take to start and to run their tasks. In seconds, {OR_UNITS}.",
 )
+@store_options
 @flag(OUTPUT, "--verbose", help="Show the versions of each API that each broker and this client support.")
 @json_option("Print all results as JSON.")
 @cluster_options
@@ -544,6 +616,7 @@ def doctor(
     ctx: click.Context,
     *,
     where: ClusterAddress,
+    store: StoreAddress,
     names: tuple[str, ...],
     master: str | None,
     conf: tuple[str, ...],
@@ -552,18 +625,22 @@ def doctor(
     timeout: int,
     as_json: bool,
 ) -> None:
-    """Check what a query needs: this machine, and if given a Kafka cluster, consumer groups and Spark's executors.
+    """Check what a query needs: this machine, and if given a cluster, groups, an offset table and Spark's executors.
 
     This machine: the versions of streamgroup, Python, Java and the packages, and whether streamgroup is tested with
     this PySpark. Cluster: whether each broker answers, and its version. The cluster may run any Kafka from 0.7 on.
+    Offset table: whether the user may use the table, and how its offsets differ from the commits of the groups.
     The command changes nothing. Its exit code is 1 if a check is FAIL.
     """
     checks: itertools.chain[Finding | ApiVersions] = itertools.chain(of_this_machine())
+    address, options = store.completed(where), None
     if where != ClusterAddress():
         options = client_options(where, "streamgroup-doctor", timeout)
         checks = itertools.chain(checks, of_cluster(options), of_groups(options, names))
-    elif names:
+    elif names and address.url is None:
         raise click.UsageError(f"--group requires {EITHER}")
+    if address != StoreAddress():
+        checks = itertools.chain(checks, of_offset_table(address, timeout, names, options))
     if master is not None:
         checks = itertools.chain(checks, of_executors(master, conf, executors_timeout))
     elif conf:

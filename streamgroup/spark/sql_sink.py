@@ -197,7 +197,7 @@ def _engine(options: DatabaseOptions) -> sa.Engine:
             "for the Python of driver and executors"
         ) from None
     password = None if options.password is None else options.password.reveal("password")
-    return open_engine(url_of(options.url, user=options.user, password=password), statement_timeout_ms=0)
+    return open_engine(url_of(options.url, user=options.user, password=password), limits_statements=False)
 
 
 def _translated(options: DatabaseOptions, what: str) -> Any:

@@ -20,6 +20,8 @@ _BUSY_TIMEOUT_S = 60.0
 _CONNECT_TIMEOUT_S = 10
 _STATEMENT_TIMEOUT_MS = 30_000
 """How long a statement waits, for example for rows that the transaction of a batch has locked. It is then repeated."""
+READS = "streamgroup_reads"
+"""Execution option of a connection that only reads: in SQLite it does not wait for a transaction that writes."""
 
 
 def url_of(text: str, *, user: str | None = None, password: str | None = None) -> sa.URL:
@@ -48,27 +50,34 @@ def url_of(text: str, *, user: str | None = None, password: str | None = None) -
             "invalid URL of a database: it names no file, and other processes cannot see a database in memory. Write "
             "sqlite:////path/of/file.db"
         )
+    if dialect == "sqlite" and (url.host or url.username or user is not None or password is not None):
+        raise ConfigError(
+            "invalid URL of a database: SQLite has no servers, users and passwords. Write sqlite:////path/of/file.db, "
+            "without options for user and password"
+        )
     url = url.set(drivername=f"{dialect}+{_DRIVERS[dialect]}")
     if user is not None:
         url = url.set(username=user)
     return url if password is None else url.set(password=password)
 
 
-def open_engine(url: sa.URL, *, statement_timeout_ms: int = _STATEMENT_TIMEOUT_MS) -> sa.Engine:
+def open_engine(url: sa.URL, timeout_ms: int | None = None, *, limits_statements: bool = True) -> sa.Engine:
     """Return the engine of a database; it connects with the first statement. Raises ConfigError without the driver.
 
-    `statement_timeout_ms` is how long PostgreSQL works at a statement; 0 is no limit.
+    `timeout_ms` limits each statement, and the wait for a connection. The default suits a query. Without
+    `limits_statements` PostgreSQL works at a statement for as long as it takes, as at the rows of a large batch.
     """
     if url.get_backend_name() == "sqlite":
-        return _sqlite(url)
+        return _sqlite(url, _BUSY_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000)
+    statement_ms = _STATEMENT_TIMEOUT_MS if timeout_ms is None else timeout_ms
     try:
         engine = sa.create_engine(
             url,
             pool_pre_ping=True,
             connect_args={
-                "connect_timeout": _CONNECT_TIMEOUT_S,
+                "connect_timeout": min(_CONNECT_TIMEOUT_S, -(-statement_ms // 1000)),
                 "application_name": "streamgroup",
-                "tcp_user_timeout": _STATEMENT_TIMEOUT_MS,
+                "tcp_user_timeout": statement_ms,
             },
         )
     except ModuleNotFoundError as error:
@@ -79,22 +88,22 @@ def open_engine(url: sa.URL, *, statement_timeout_ms: int = _STATEMENT_TIMEOUT_M
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:  # PgBouncer takes no settings when it connects
-        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {statement_timeout_ms}")
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {statement_ms if limits_statements else 0}")
 
     return engine
 
 
-def _sqlite(url: sa.URL) -> sa.Engine:
+def _sqlite(url: sa.URL, timeout_s: float) -> sa.Engine:
     """Return an engine of SQLite whose transactions take the write lock when they begin.
 
     Otherwise Python's module would begin them with the first row that is written, and commit each savepoint before.
     """
-    settings = {"timeout": _BUSY_TIMEOUT_S, "isolation_level": None}
+    settings = {"timeout": timeout_s, "isolation_level": None}
     engine = sa.create_engine(url, connect_args=settings, poolclass=sa.pool.NullPool)
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get(READS) else "BEGIN IMMEDIATE")
 
     return engine
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ _ORDER = "streamgroup_order"
 _ROWS_OF_TASK = 40
 """Bits for the number of a row in its task; the bits above are the task's number."""
 _STAGING = re.compile(r"streamgroup_staging_([0-9a-f]{12})_([0-9]{10})_[0-9a-f]{12}")
+"""The beginning of the query's id, the seconds since 1970, and an id of the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,11 @@ class StagedRows:
 
 @dataclass(frozen=True, slots=True)
 class StagingTable:
-    """A staging table that exists. `query` is the beginning of its query's id, without hyphens."""
+    """A table into which a task loaded its rows. `query` is the beginning of the query's id, without hyphens."""
 
     name: str
     query: str
-    created: int
-    """Seconds since 1970."""
+    created: datetime
 
 
 def prefix_of(query_id: str, created: float | None = None) -> str:
@@ -124,11 +125,10 @@ def _temporary(connection: sa.Connection, target: Target, inline: Sequence[Stage
 
 
 def staging_tables(connection: sa.Connection) -> list[StagingTable]:
-    """Return all staging tables, the oldest first: those of running batches, and those that a crash has left."""
+    """Return the staging tables of the default schema, the oldest first: of running batches, and left by crashes."""
     found = (_STAGING.fullmatch(name) for name in sa.inspect(connection).get_table_names())
-    return sorted(
-        (StagingTable(match[0], match[1], int(match[2])) for match in found if match), key=lambda one: one.created
-    )
+    tables = [StagingTable(each[0], each[1], datetime.fromtimestamp(int(each[2]), UTC)) for each in found if each]
+    return sorted(tables, key=lambda table: (table.created, table.name))
 
 
 def drop_staging(engine: sa.Engine, prefix: str) -> int:

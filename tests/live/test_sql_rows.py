@@ -188,7 +188,7 @@ def test_staging_tables_are_listed_and_dropped_by_query_and_batch(engine: sa.Eng
         with engine.begin() as connection:
             connection.exec_driver_sql(f"CREATE TABLE {name} (id INTEGER)")
     with engine.connect() as connection:
-        found = [(one.query, one.created) for one in staging_tables(connection)]
+        found = [(one.query, one.created.timestamp()) for one in staging_tables(connection)]
     assert found == [("f" * 12, 5), ("0123abcd4567", 1_700_000_000), ("0123abcd4567", 1_800_000_000)]
     assert drop_staging(engine, PREFIX) == 1
     assert drop_staging(engine, prefix_of(QUERY)) == 1

@@ -137,7 +137,7 @@ COMMANDS = sorted(
         for call in calls(line)
     }
 )
-CLUSTER_ONLY_WITH = {"doctor": "names", "checkpoint": "to_spark"}
+CLUSTER_ONLY_WITH = {"doctor": "names", "checkpoint": "to_spark", "offsets": "to_latest"}
 """Commands that run without a cluster, and the parameter with which they need one."""
 
 
@@ -154,7 +154,7 @@ def parse(command: click.Command, arguments: list[str], parent: click.Context | 
     context = command.make_context(command.name or "", list(arguments), parent=parent)
     given = context.params
     needs_cluster = "bootstrap_server" in given and given.get(CLUSTER_ONLY_WITH.get(command.name or "", ""), True)
-    if needs_cluster and not given["bootstrap_server"] and not given["zookeeper"]:
+    if needs_cluster and not given["bootstrap_server"] and not given.get("zookeeper"):
         raise click.UsageError(f"{command.name} needs --bootstrap-server or --zookeeper", context)
     with context:
         if isinstance(command, click.Group):

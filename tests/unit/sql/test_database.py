@@ -48,12 +48,20 @@ def test_user_and_password_replace_those_of_the_url() -> None:
         ("oracle://u:secret@db/orders", "unsupported database 'oracle'"),
         ("sqlite://", "it names no file"),
         ("sqlite:///:memory:", "it names no file"),
+        ("sqlite://u:secret@/orders.db", "SQLite has no servers"),
+        ("sqlite://host/orders.db", "SQLite has no servers"),
     ],
 )
 def test_a_url_that_cannot_work_is_refused_and_not_shown(text: str, cause: str) -> None:
     with pytest.raises(ConfigError, match=cause) as caught:
         url_of(text)
     assert "secret" not in str(caught.value)
+
+
+def test_a_user_or_a_password_of_sqlite_is_refused() -> None:
+    for given in ({"user": "u"}, {"password": "secret"}):
+        with pytest.raises(ConfigError, match="SQLite has no servers, users and passwords"):
+            url_of("sqlite:////orders.db", **given)
 
 
 def failure(cause: Exception, *, invalidated: bool = False) -> sa.exc.DBAPIError:

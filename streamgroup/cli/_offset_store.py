@@ -1,0 +1,100 @@
+"""The options of a command line that name a database with an offset table, and the queries that use it here."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from streamgroup.cli._click import option
+from streamgroup.cli._cluster import ClusterAddress
+from streamgroup.errors import ConfigError
+from streamgroup.options.kinds import DATABASE, SECRET, TEXT, ValueKind
+
+if TYPE_CHECKING:
+    from streamgroup.sql.operations import OffsetDatabase
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_SECTION = "Offset table"
+_NAMES = ("offsets.store", "offsets.store.user", "offsets.store.password")
+_OPTIONS = (
+    option(
+        _SECTION,
+        "--store",
+        metavar="URL",
+        help="The database, as in the option offsets.store of the query. --command-config may have it, too.",
+    ),
+    option(_SECTION, "--store-user", metavar="NAME", help="User of the database, if the URL names none."),
+    option(
+        _SECTION,
+        "--store-password",
+        metavar="PASSWORD",
+        help="Password of that user. Other users of this machine can see it, unless it is env:NAME or file:PATH.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StoreAddress:
+    """The database as a command line names it. The password is not parsed yet."""
+
+    url: str | None = None
+    user: str | None = None
+    password: str | None = None
+
+    def completed(self, where: ClusterAddress) -> StoreAddress:
+        """Return the address with what the file of `--command-config` has in addition. Raises ConfigError."""
+        of_file = where.store_properties()
+        given = (self.url, self.user, self.password)
+        return StoreAddress(
+            *(of_file.get(name) if value is None else value for name, value in zip(_NAMES, given, strict=True))
+        )
+
+
+def store_options(command: Command) -> Command:
+    """Add the options that name a database to `command`, which gets them as `store`."""
+
+    @functools.wraps(command)
+    def with_store(
+        *args: Any, store: str | None, store_user: str | None, store_password: str | None, **others: Any
+    ) -> Any:
+        return command(*args, store=StoreAddress(store, store_user, store_password), **others)
+
+    decorated = cast("Command", with_store)
+    for add in reversed(_OPTIONS):
+        decorated = add(decorated)
+    return decorated
+
+
+def offset_database(address: StoreAddress, timeout_ms: int) -> OffsetDatabase:
+    """Return the database; it connects with the first call. Raises ConfigError."""
+    if address.url is None:
+        raise click.UsageError("name the database with --store, or by offsets.store in the file of --command-config")
+    try:
+        from streamgroup.sql.operations import OffsetDatabase  # noqa: PLC0415  (of the extra `sql`)
+    except ModuleNotFoundError as error:
+        if error.name != "sqlalchemy":
+            raise
+        raise ConfigError(
+            "cannot open the offset table: the Python package sqlalchemy is not installed. Install streamgroup[sql] "
+            "for the Python of this command"
+        ) from None
+    password = _parsed("--store-password", SECRET, address.password)
+    return OffsetDatabase(
+        _parsed("--store", DATABASE, address.url),
+        _parsed("--store-user", TEXT, address.user),
+        None if password is None else password.reveal("--store-password"),
+        timeout_ms,
+    )
+
+
+def _parsed(name: str, kind: ValueKind, text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return kind.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"invalid value for {name}: {error}") from None
