@@ -1,9 +1,9 @@
-"""The options of a command line that name a database with an offset table, and the queries that use it here."""
+"""The options of a command line that name a database with an offset table, and its rows beside a group's commits."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -11,11 +11,13 @@ import click
 
 from streamgroup.cli._click import option
 from streamgroup.cli._cluster import ClusterAddress
+from streamgroup.cli._group_stores import GroupStore
 from streamgroup.errors import ConfigError
+from streamgroup.model import TopicPartition
 from streamgroup.options.kinds import DATABASE, SECRET, TEXT, ValueKind
 
 if TYPE_CHECKING:
-    from streamgroup.sql.operations import OffsetDatabase
+    from streamgroup.sql.operations import OffsetDatabase, TableRow
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _SECTION = "Offset table"
@@ -98,3 +100,61 @@ def _parsed(name: str, kind: ValueKind, text: str | None) -> Any:
         return kind.parse(text)
     except ValueError as error:
         raise ConfigError(f"invalid value for {name}: {error}") from None
+
+
+# --- rows beside commits ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLook:
+    """A partition of a group: its row, None without one; the group's commit in Kafka; the end of its log."""
+
+    group: str
+    partition: TopicPartition
+    row: TableRow | None
+    committed: int | None = None
+    log_end: int | None = None
+
+    @property
+    def next_offset(self) -> int | None:
+        return None if self.row is None else self.row.stored.next_offset
+
+    @property
+    def lag(self) -> int | None:
+        """How much the table is behind the log's end, 0 if it is beyond the end."""
+        if self.next_offset is None or self.log_end is None:
+            return None
+        return max(0, self.log_end - self.next_offset)
+
+
+def looks_of(
+    group: str, rows: Mapping[TopicPartition, TableRow], cluster: GroupStore | None, deadline: float
+) -> list[OffsetLook]:
+    """Return each partition that has a row, or a commit of the group in `cluster`, sorted."""
+    if cluster is None:
+        return [OffsetLook(group, tp, row) for tp, row in rows.items()]
+    commits = cluster.committed(group, deadline)
+    partitions = sorted({*rows, *commits})
+    ends = cluster.log_ends(partitions, deadline)
+    return [
+        OffsetLook(group, tp, rows.get(tp), commits[tp].offset if tp in commits else None, ends.get(tp))
+        for tp in partitions
+    ]
+
+
+def lagging(looks: Sequence[OffsetLook]) -> list[TopicPartition]:
+    """Return the partitions with a commit in Kafka before the offset of the table, or without a commit."""
+    return [
+        look.partition
+        for look in looks
+        if look.next_offset is not None and (look.committed is None or look.committed < look.next_offset)
+    ]
+
+
+def passed(looks: Sequence[OffsetLook]) -> list[TopicPartition]:
+    """Return the partitions with a commit in Kafka that is beyond the offset of the table."""
+    return [
+        look.partition
+        for look in looks
+        if look.committed is not None and look.next_offset is not None and look.committed > look.next_offset
+    ]

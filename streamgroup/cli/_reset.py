@@ -1,17 +1,20 @@
-"""The new offsets of `streamgroup groups --reset-offsets`: the offset for each partition. Pure.
+"""The new offsets of `--reset-offsets`: the offset for each partition, by a way or from a file. Pure.
 
-The ways and their limits are those of kafka-consumer-groups.sh.
+The ways and their limits are those of kafka-consumer-groups.sh, and so is the format of files.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
-from streamgroup.errors import StreamGroupError
+from streamgroup.cli._click import Column
+from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.kafka.cluster.requests import NO_OFFSET
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import CommittedOffset, TopicPartition
@@ -194,3 +197,87 @@ def parse_topic(text: str) -> TopicScope:
     if not topic or (colon and not all(partitions)):
         raise ValueError(f"invalid topic {text!r}: expected TOPIC or TOPIC:PARTITION,PARTITION...")
     return TopicScope(topic, partitions)
+
+
+class NoSuchGroup(StreamGroupError):
+    """A group of the command line does not exist."""
+
+
+class NotChangedError(StreamGroupError):
+    """Some groups or partitions of the command line were not changed."""
+
+
+RESET: tuple[Column[ResetRow], ...] = (
+    Column("GROUP", "group", lambda row: row.group),
+    Column("TOPIC", "topic", lambda row: row.partition.topic),
+    Column("PARTITION", "partition", lambda row: row.name),
+    Column("CURRENT-OFFSET", "current_offset", lambda row: row.committed, verbose=True),
+    Column("NEW-OFFSET", "new_offset", lambda row: row.new_offset),
+)
+
+
+# --- files of offsets -------------------------------------------------------------------------------------------------
+
+_COLUMNS = "GROUP,TOPIC,PARTITION,OFFSET, or TOPIC,PARTITION,OFFSET with one --group"
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLine:
+    """The offset of one partition of one group."""
+
+    group: str
+    topic: str
+    partition: int | str
+    """The name of the partition, as the cluster's tools show it."""
+    offset: int
+
+
+def write_csv(lines: Iterable[OffsetLine], *, with_group: bool) -> str:
+    """Return the rows without a header, as `--from-file` reads them; Kafka's tool leaves the group out if there is one.
+
+    The text ends without a newline.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for line in lines:
+        writer.writerow([*([line.group] if with_group else []), line.topic, line.partition, line.offset])
+    return out.getvalue().rstrip("\n")
+
+
+def read_csv(text: str, groups: Collection[str], log_format: LogFormat) -> dict[str, dict[TopicPartition, int]]:
+    """Return the offsets of `groups` in the rows of `--from-file`; rows of other groups are left out.
+
+    Raises ConfigError, which names the line.
+    """
+    found: dict[str, dict[TopicPartition, int]] = {group: {} for group in groups}
+    (only,) = groups if len(groups) == 1 else (None,)
+    reader = csv.reader(io.StringIO(text))
+    for row in reader:
+        if not row:
+            continue
+        cells = [cell.strip() for cell in row]
+        if len(cells) == 3 and only is not None:
+            cells = [only, *cells]
+        if len(cells) != 4:
+            raise _invalid(reader.line_num, f"it has {len(row)} columns: expected {_COLUMNS}")
+        group, topic, partition, offset = cells
+        if group not in found:
+            continue
+        try:
+            tp = TopicPartition(topic, log_format.partition_number(partition))
+        except ValueError as error:
+            raise _invalid(reader.line_num, f"invalid partition {partition!r}: {error}") from None
+        if not (offset.isascii() and offset.isdigit()) or int(offset) > _LARGEST:
+            raise _invalid(reader.line_num, f"invalid offset {offset!r}: expected a number of at least 0")
+        if tp in found[group]:
+            raise _invalid(reader.line_num, f"{log_format.name(tp)} of group {group!r} is on an earlier line already")
+        found[group][tp] = int(offset)
+    if lacking := sorted(group for group, offsets in found.items() if not offsets):
+        names = first_of(list(map(repr, lacking)), MOST_NAMED, "group")
+        raise ConfigError(f"the file of --from-file has no line for group {names}")
+    return found
+
+
+def _invalid(line: int, reason: str) -> ConfigError:
+    return ConfigError(f"cannot read line {line} of the file of --from-file: {reason}")

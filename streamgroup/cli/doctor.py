@@ -42,9 +42,15 @@ from streamgroup.cli._click import (
 )
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import OFFSETS_TOPIC, GroupStore, opened_store
-from streamgroup.cli._offset_store import StoreAddress, offset_database, store_options
+from streamgroup.cli._offset_store import (
+    StoreAddress,
+    lagging,
+    looks_of,
+    offset_database,
+    passed,
+    store_options,
+)
 from streamgroup.cli._properties import without_prefix
-from streamgroup.cli.offsets import lagging, looks_of, passed
 from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
 from streamgroup.kafka.cluster.configs import broker_config
 from streamgroup.kafka.cluster.interface import Cluster, kafka_of, open_cluster

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shutil
 import sys
@@ -30,10 +28,22 @@ from streamgroup.cli._click import (
 from streamgroup.cli._cluster import ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import Trouble
-from streamgroup.cli._reset import LogOffsets, Reset, ResetRow, TopicScope, Way, new_offsets
+from streamgroup.cli._reset import (
+    RESET,
+    LogOffsets,
+    NoSuchGroup,
+    NotChangedError,
+    OffsetLine,
+    Reset,
+    ResetRow,
+    TopicScope,
+    Way,
+    new_offsets,
+    read_csv,
+    write_csv,
+)
 from streamgroup.coordinator.control import channel
 from streamgroup.errors import ConfigError, StreamGroupError
-from streamgroup.logformat import LogFormat
 from streamgroup.model import (
     EARLIEST,
     LATEST,
@@ -52,10 +62,6 @@ _NOT_HERE = (
     "such members."
 )
 _ACTIONS = "--list, --describe, --reset-offsets, --export, --delete and --delete-offsets"
-
-
-class NoSuchGroup(StreamGroupError):
-    """A group of the command line does not exist."""
 
 
 @click.command(
@@ -253,10 +259,6 @@ _CHOSEN = frozenset({Way.OFFSET, Way.SHIFT, Way.FILE})
 """The ways whose offsets come from the user, not from a log."""
 
 
-class NotChangedError(StreamGroupError):
-    """Some groups or partitions of the command line were not changed."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeletedOffset:
     """A partition whose commit was to be deleted; `error` is None if it was."""
@@ -267,13 +269,6 @@ class DeletedOffset:
     error: str | None
 
 
-RESET: tuple[Column[ResetRow], ...] = (
-    Column("GROUP", "group", lambda row: row.group),
-    Column("TOPIC", "topic", lambda row: row.partition.topic),
-    Column("PARTITION", "partition", lambda row: row.name),
-    Column("CURRENT-OFFSET", "current_offset", lambda row: row.committed, verbose=True),
-    Column("NEW-OFFSET", "new_offset", lambda row: row.new_offset),
-)
 EXPORTED: tuple[Column[OffsetLine], ...] = (
     Column("GROUP", "group", lambda line: line.group),
     Column("TOPIC", "topic", lambda line: line.topic),
@@ -556,71 +551,6 @@ def _raise(errors: Mapping[str, StreamGroupError]) -> None:
 
 def _text(error: StreamGroupError | None) -> str | None:
     return None if error is None else str(error)
-
-
-_COLUMNS = "GROUP,TOPIC,PARTITION,OFFSET, or TOPIC,PARTITION,OFFSET with one --group"
-_LARGEST = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetLine:
-    """The offset of one partition of one group."""
-
-    group: str
-    topic: str
-    partition: int | str
-    """The name of the partition, as the cluster's tools show it."""
-    offset: int
-
-
-def write_csv(lines: Iterable[OffsetLine], *, with_group: bool) -> str:
-    """Return the rows without a header, as `--from-file` reads them; Kafka's tool leaves the group out if there is one.
-
-    The text ends without a newline.
-    """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    for line in lines:
-        writer.writerow([*([line.group] if with_group else []), line.topic, line.partition, line.offset])
-    return out.getvalue().rstrip("\n")
-
-
-def read_csv(text: str, groups: Collection[str], log_format: LogFormat) -> dict[str, dict[TopicPartition, int]]:
-    """Return the offsets of `groups` in the rows of `--from-file`; rows of other groups are left out.
-
-    Raises ConfigError, which names the line.
-    """
-    found: dict[str, dict[TopicPartition, int]] = {group: {} for group in groups}
-    (only,) = groups if len(groups) == 1 else (None,)
-    reader = csv.reader(io.StringIO(text))
-    for row in reader:
-        if not row:
-            continue
-        cells = [cell.strip() for cell in row]
-        if len(cells) == 3 and only is not None:
-            cells = [only, *cells]
-        if len(cells) != 4:
-            raise _invalid(reader.line_num, f"it has {len(row)} columns: expected {_COLUMNS}")
-        group, topic, partition, offset = cells
-        if group not in found:
-            continue
-        try:
-            tp = TopicPartition(topic, log_format.partition_number(partition))
-        except ValueError as error:
-            raise _invalid(reader.line_num, f"invalid partition {partition!r}: {error}") from None
-        if not (offset.isascii() and offset.isdigit()) or int(offset) > _LARGEST:
-            raise _invalid(reader.line_num, f"invalid offset {offset!r}: expected a number of at least 0")
-        if tp in found[group]:
-            raise _invalid(reader.line_num, f"{log_format.name(tp)} of group {group!r} is on an earlier line already")
-        found[group][tp] = int(offset)
-    if lacking := sorted(group for group, offsets in found.items() if not offsets):
-        names = first_of(list(map(repr, lacking)), MOST_NAMED, "group")
-        raise ConfigError(f"the file of --from-file has no line for group {names}")
-    return found
-
-
-def _invalid(line: int, reason: str) -> ConfigError:
-    return ConfigError(f"cannot read line {line} of the file of --from-file: {reason}")
 
 
 def starting_offsets(

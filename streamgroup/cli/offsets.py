@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,9 +28,26 @@ from streamgroup.cli._click import (
 )
 from streamgroup.cli._cluster import ClusterAddress, broker_options, client_options
 from streamgroup.cli._group_stores import GroupStore, opened_store
-from streamgroup.cli._offset_store import StoreAddress, offset_database, store_options
-from streamgroup.cli._reset import LogOffsets, Reset, ResetRow, TopicScope, Way, new_offsets
-from streamgroup.cli.groups import RESET, NoSuchGroup, NotChangedError, read_csv
+from streamgroup.cli._offset_store import (
+    OffsetLook,
+    StoreAddress,
+    looks_of,
+    offset_database,
+    passed,
+    store_options,
+)
+from streamgroup.cli._reset import (
+    RESET,
+    LogOffsets,
+    NoSuchGroup,
+    NotChangedError,
+    Reset,
+    ResetRow,
+    TopicScope,
+    Way,
+    new_offsets,
+    read_csv,
+)
 from streamgroup.coordinator.control import channel
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logformat import KAFKA_LOG
@@ -38,7 +55,8 @@ from streamgroup.model import EARLIEST, LATEST, TopicPartition, name_some
 from streamgroup.text import counted
 
 if TYPE_CHECKING:
-    from streamgroup.sql.operations import OffsetDatabase, StagingTable, TableRow
+    from streamgroup.sql.operations import OffsetDatabase
+    from streamgroup.sql.staging import StagingTable
 
 ANSWER_S = 2.0
 """Seconds to wait for the queries on this machine to report their groups."""
@@ -51,28 +69,6 @@ _AHEAD = (
     "with this table reads these records again. To leave them out, reset the table with --from-file and the output of "
     "`streamgroup groups --export`"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetLook:
-    """A partition of a group: its row, None without one; the group's commit in Kafka; the end of its log."""
-
-    group: str
-    partition: TopicPartition
-    row: TableRow | None
-    committed: int | None = None
-    log_end: int | None = None
-
-    @property
-    def next_offset(self) -> int | None:
-        return None if self.row is None else self.row.stored.next_offset
-
-    @property
-    def lag(self) -> int | None:
-        """How much the table is behind the log's end, 0 if it is beyond the end."""
-        if self.next_offset is None or self.log_end is None:
-            return None
-        return max(0, self.log_end - self.next_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,39 +379,6 @@ class OffsetsOfGroups:
             raise NotChangedError("; ".join(errors))
         if any(look.status == "old" for look in looks):
             click.echo(_DRY.format(do="drop the tables that are old"), err=True)
-
-
-def looks_of(
-    group: str, rows: Mapping[TopicPartition, TableRow], cluster: GroupStore | None, deadline: float
-) -> list[OffsetLook]:
-    """Return each partition that has a row, or a commit of the group in `cluster`, sorted."""
-    if cluster is None:
-        return [OffsetLook(group, tp, row) for tp, row in rows.items()]
-    commits = cluster.committed(group, deadline)
-    partitions = sorted({*rows, *commits})
-    ends = cluster.log_ends(partitions, deadline)
-    return [
-        OffsetLook(group, tp, rows.get(tp), commits[tp].offset if tp in commits else None, ends.get(tp))
-        for tp in partitions
-    ]
-
-
-def lagging(looks: Sequence[OffsetLook]) -> list[TopicPartition]:
-    """Return the partitions with a commit in Kafka before the offset of the table, or without a commit."""
-    return [
-        look.partition
-        for look in looks
-        if look.next_offset is not None and (look.committed is None or look.committed < look.next_offset)
-    ]
-
-
-def passed(looks: Sequence[OffsetLook]) -> list[TopicPartition]:
-    """Return the partitions with a commit in Kafka that is beyond the offset of the table."""
-    return [
-        look.partition
-        for look in looks
-        if look.committed is not None and look.next_offset is not None and look.committed > look.next_offset
-    ]
 
 
 def _warn(text: str) -> None:

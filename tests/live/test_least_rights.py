@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from streamgroup.advice import RESOURCES
-from streamgroup.cli.groups import NotChangedError
+from streamgroup.cli._reset import NotChangedError
 from streamgroup.cli.main import main
 from streamgroup.cli.ui import PageDataReader
 from streamgroup.coordinator.batch_read import plan_batch

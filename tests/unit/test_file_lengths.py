@@ -25,7 +25,6 @@ MOST_LINES = 800
 MOST_WITH_ONE_IMPORTER = 50
 
 REASONS = {
-    "cli/_change_options.py": "with `groups` it would have more than 800 lines",
     "cli/ui.py": "a command of its own, which `kafka` runs for its cluster, too",
     "coordinator/control/claims.py": "locked files, without Kafka: the claim outlives a run",
     "coordinator/planning/log_read_schedule.py": "the pure half of the log watcher",
@@ -70,6 +69,7 @@ REASONS = {
     "spark/schema_registry.py": "a client whose library is an extra",
     "spark/sink.py": "Spark's interface of a writer",
     "spark/source.py": "Spark's interface of a data source, by its name",
+    "sql/copy_binary.py": "a binary format of rows, without a database",
     "testing/background.py": "the processes that outlive a command",
     "testing/kafka07/cluster.py": "a public class of `streamgroup.testing`",
     "testing/kafka07/producer.py": "a public class of `streamgroup.testing`",

@@ -15,7 +15,8 @@ from streamgroup.cli import _group_tables as tables
 from streamgroup.cli import groups as module
 from streamgroup.cli._click import json_rows, table
 from streamgroup.cli._group_tables import OffsetRow
-from streamgroup.cli.groups import OffsetLine, read_csv, starting_offsets, write_csv
+from streamgroup.cli._reset import OffsetLine, read_csv, write_csv
+from streamgroup.cli.groups import starting_offsets
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 from streamgroup.model import (
