@@ -5,8 +5,10 @@ PostgreSQL (by psycopg) and SQLite are supported.
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,10 +16,15 @@ import sqlalchemy as sa
 
 from streamgroup.errors import ConfigError, OffsetStoreError
 
+log = logging.getLogger("streamgroup")
+
 _DRIVERS = {"postgresql": "psycopg", "sqlite": "pysqlite"}
 _BUSY_TIMEOUT_S = 60.0
 """How long a statement of SQLite waits for another writer."""
 _CONNECT_TIMEOUT_S = 10
+WAIT_S = 60.0
+"""How long a batch waits for a database that cannot be reached."""
+_PAUSE_S = 1.0
 _STATEMENT_TIMEOUT_MS = 30_000
 """How long a statement waits, for example for rows that the transaction of a batch has locked. It is then repeated."""
 READS = "streamgroup_reads"
@@ -106,6 +113,22 @@ def _sqlite(url: sa.URL, timeout_s: float) -> sa.Engine:
         connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get(READS) else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def connect(engine: sa.Engine, wait_s: float = WAIT_S) -> sa.Connection:
+    """Return a connection. If the database cannot be reached, log that and try again for up to `wait_s` seconds."""
+    deadline = time.monotonic() + wait_s
+    is_logged = False
+    while True:
+        try:
+            return engine.connect()
+        except sa.exc.DBAPIError as error:
+            if not is_lost(error) or time.monotonic() + _PAUSE_S > deadline:
+                raise
+            if not is_logged:
+                log.warning("cannot reach %s: %s. Trying again for %.0f s", shown(engine.url), reason_of(error), wait_s)
+            is_logged = True
+            time.sleep(_PAUSE_S)
 
 
 def is_lost(error: BaseException) -> bool:

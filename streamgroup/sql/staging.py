@@ -27,6 +27,7 @@ import sqlalchemy as sa
 from streamgroup.errors import OffsetStoreError
 from streamgroup.sql import copy_binary
 from streamgroup.sql.columns import IN_UTC, Target
+from streamgroup.sql.database import connect
 
 MOST_INLINE_BYTES = 1 << 20
 """The most bytes of Arrow columns that a task returns to the driver."""
@@ -79,9 +80,9 @@ def stage(
             continue
         if not name:
             name = prefix + secrets.token_hex(6)
-            with engine.begin() as connection:
+            with connect(engine) as connection, connection.begin():
                 _create(connection, target, name, held[0].schema)
-        with engine.begin() as connection:  # short transactions: SQLite has one writer at a time
+        with connect(engine) as connection, connection.begin():  # short: SQLite has one writer at a time
             _load(connection, target, name, held)
         held.clear()
     return StagedRows(count, table=name) if name else StagedRows(count, inline=_stream(held))

@@ -17,6 +17,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroup
 from streamgroup.spark import sql_sink as sink_module
 from streamgroup.sql.staging import prefix_of, staging_tables
+from streamgroup.testing import PostgresServer
+from tests.spark.support import Load, Streams
 from tests.spark.test_exactly_once import Database, Queries, database, queries
 from tests.spark.test_restart import forget_last_commit
 from tests.waiting import wait_until
@@ -221,6 +223,25 @@ def test_staged_rows_that_vanish_before_the_transaction_store_nothing(
     assert (sinks.database.values(), sinks.leftovers()) == ([], [])
     sinks.run("one", *MANY)
     assert sinks.database.values() == sorted(value * 40 for value in sent)
+
+
+def test_a_database_that_is_away_between_two_batches_holds_the_query_up(
+    streams: Streams, load: Load, request: pytest.FixtureRequest
+) -> None:
+    with PostgresServer() as server:
+        sinks = Sinks(Queries(streams, load, Database(server.url), request.node.name))
+        load.send(100)
+        query = sinks.start("one", trigger={"processingTime": "0 seconds"})
+        wait_until(lambda: len(sinks.database.values()) == 100, 60)
+        query.processAllAvailable()
+        server.kill()
+        load.send(50)
+        wait_until(lambda: not server.alive, 10)
+        server.restart()
+        wait_until(lambda: len(sinks.database.values()) == 150 or not query.isActive, 90)
+        query.processAllAvailable()
+        query.stop()
+        sinks.queries.check()
 
 
 def test_a_wrong_password_is_told_without_it(queries: Queries) -> None:

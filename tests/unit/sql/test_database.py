@@ -10,7 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from streamgroup.errors import ConfigError, OffsetStoreError
-from streamgroup.sql.database import is_lost, open_engine, reason_of, shown, translated, url_of
+from streamgroup.sql import database
+from streamgroup.sql.database import connect, is_lost, open_engine, reason_of, shown, translated, url_of
 
 REFUSED = 'connection to server at "127.0.0.1", port 5432 failed'
 
@@ -115,3 +116,25 @@ def test_a_transaction_of_sqlite_takes_the_lock_when_it_begins(tmp_path: Path) -
         other.execute("CREATE TABLE t (a)")
     other.execute("CREATE TABLE t (a)")
     other.close()
+
+
+def test_a_connection_waits_for_a_database_that_is_away_and_not_for_a_refusal(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database, "_PAUSE_S", 0.01)
+    engine = open_engine(url_of("postgresql://db/orders"))
+    answers: list[Exception | str] = [failure(psycopg.OperationalError(REFUSED))] * 3 + ["a connection"]
+
+    def answer() -> str:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(engine, "connect", answer)
+    assert connect(engine, 30) == "a connection"
+    assert caplog.text.count("cannot reach postgresql://db/orders: connection to server") == 1
+    for kept_s, cause in ((30, f"{REFUSED}: FATAL:  password authentication failed"), (0, REFUSED)):
+        answers[:] = [failure(psycopg.OperationalError(cause))]
+        with pytest.raises(sa.exc.OperationalError):
+            connect(engine, kept_s)
