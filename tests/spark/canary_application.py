@@ -25,6 +25,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+import streamgroup
 from streamgroup import Parser, SchemaRegistry, dead_letters
 from streamgroup.coordinator.control import channel
 from streamgroup.options.secrets import REDACTION_REGEX
@@ -144,6 +145,25 @@ class Application:
         self.look_at_processes(name)
         query.stop()
 
+    def store(self, name: str, case: Mapping[str, Any]) -> None:
+        """Write a stream and a batch into the database of `offsets.store`, then again with a wrong password."""
+        options: Options = case["options"]
+        names = {"offsets.store": "url", "offsets.store.user": "user", "offsets.store.password": "password"}
+        access = {names[key]: text for key, text in options.items() if key in names}
+        table = f"canary_{name}"
+        for kind, password in case["database"]["passwords"].items():
+            stream = self.spark.readStream.format("streamgroup").options(**options, subscribe=case["topic"])
+            stream = stream.option("kafka.group.id", f"{case['group']}-{kind}").option("startingOffsets", "earliest")
+            rows = stream.load().selectExpr("repeat(hex(value), 8000) as value")  # so large that the tasks stage them
+            given = {**access, "password": password}
+            sink = streamgroup.sql_sink(**given, dbtable=table, create_table=True)
+            query = rows.writeStream.foreachBatch(sink).trigger(availableNow=True)
+            query = query.option("checkpointLocation", str(self.home / f"{name}-database-{kind}-checkpoint"))
+            self.show(f"{name}-database-{kind}-stream", error_of(partial(_run, query)))
+            frame = self.spark.createDataFrame([("v",)], "value string")
+            writer = frame.write.format("streamgroup-sql").options(**given, dbtable=table).mode("append")
+            self.show(f"{name}-database-{kind}-write", error_of(writer.save))
+
     def ask_coordinators(self, name: str) -> None:
         """Keep the answers of all coordinators to each request that changes nothing, and to one that is unknown."""
         runs = list(channel.statuses(self.jvm))
@@ -248,6 +268,11 @@ def reading_requests() -> list[str]:
     return sorted(name for name in all_of_them - CHANGING_REQUESTS if not name.startswith("_"))
 
 
+def _run(writer: DataStreamWriter) -> None:
+    """Run a query to its end."""
+    assert writer.start().awaitTermination(TIMEOUT_S)
+
+
 def error_of(attempt: Callable[[], object]) -> str:
     """Return the whole text of the exception, with its causes and traceback."""
     try:
@@ -283,6 +308,8 @@ def main(home: str, plan: str) -> None:
             application.fail(f"{name}-{failing}", options, case)
         if "registry" in case:
             application.parse(name, case)
+        if "database" in case:
+            application.store(name, case)
     application.statement(wanted["statement"], "canary")
     application.visit()
     application.spark.stop()

@@ -26,6 +26,7 @@ from streamgroup.group.commits import CommitMetadata
 from streamgroup.kafka.cluster.admin import committed
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.options import kinds
+from streamgroup.options.database import DATABASE
 from streamgroup.options.parse import OPTIONS, SINK_OPTIONS
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import Kafka07Server, KafkaServer, PostgresServer, Producer07, ZooKeeperServer
@@ -136,6 +137,9 @@ def kafka_cases(
         assert producer.flush(30) == 0
         cases[name] = KAFKA_CASES[name](secured, canaries)
         plan[name] = plan_of(cases[name], topic, to, f"canary-{canaries.way}-{name}")
+        if right := cases[name].options.get("offsets.store.password"):
+            _, wrong = canaries.password("database: wrong password")
+            plan[name]["database"] = {"passwords": {"right": right, "wrong": wrong}}
     return cases, plan
 
 
@@ -150,6 +154,12 @@ def registry_of(plan: dict[str, Any], canaries: Canaries) -> Iterator[None]:
         plan["registry"] = {"url": registry.url, "schema": AVRO, "passwords": {"right": password, "wrong": wrong}}
         yield
         assert registry.asked == [7], "the right password was not taken"
+
+
+def check_database(ran: Run, name: str) -> None:
+    for way in ("stream", "write"):
+        assert ran.text(f"shown/{name}-database-right-{way}").startswith("no error")
+        assert "password authentication failed" in ran.text(f"shown/{name}-database-wrong-{way}")
 
 
 def check_registry(ran: Run, name: str) -> None:
@@ -213,6 +223,8 @@ def test_every_option_that_takes_a_secret_has_a_case(
     cases += [make(zookeeper, CHROOT, canaries) for make in ZOOKEEPER_CASES.values()]
     given = {name for case in cases for name in case.options}
     takes = {row.name for row in (*OPTIONS.values(), *SINK_OPTIONS.values()) if row.kind is kinds.SECRET}
+    # `Application.store` gives the password of the offset table to the sink, too.
+    assert [row.name for row in DATABASE if row.kind is kinds.SECRET] == ["password"]
     assert takes - given == set(), "add these options to a case in tests/spark/canaries.py"
 
 
@@ -253,10 +265,12 @@ def test_no_secret_of_a_query_is_shown(
     application.fail("wrong-password", wrong, plan["plain"])
     with registry_of(plan["plain"], canaries):
         application.parse("plain", plan["plain"])
+    application.store("plain", plan["plain"])
     ran = Run(canaries, home, cases)
     for kind in ("read", "write", "stream"):
         assert "rejected the credentials" in ran.text(f"shown/failing-wrong-password-{kind}")
     check_registry(ran, "plain")
+    check_database(ran, "plain")
     for request in reading_requests():
         shown = plan["plain"]["topic" if request == "log_ends" else "group"]
         assert shown in ran.text(f"shown/plain-control-{request}")
@@ -294,5 +308,6 @@ def test_no_secret_of_any_option_is_shown(
     ran = Run(canaries, home, cases)
     check(ran)
     check_registry(ran, "plain")
+    check_database(ran, "plain")
     groups = [plan[name]["group"] for name in KAFKA_CASES]
     assert canaries.found_in(commits_of(secured, groups)) == []
