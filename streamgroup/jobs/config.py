@@ -11,9 +11,10 @@ from typing import Any
 from streamgroup.coordinator.planning.subscription import is_subscribed
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.job_file import DEFAULT, JobFileReader, Metrics, SparkSettings, StopSettings, Trigger, read_toml
-from streamgroup.jobs.keys import DEAD_LETTERS, PARSER, SECTIONS, SOURCE
+from streamgroup.jobs.keys import DEAD_LETTERS, PARSER, SECTIONS, SINK, SOURCE
 from streamgroup.model import TopicPartition
 from streamgroup.options.client import CLIENT
+from streamgroup.options.database import FORMAT, parse_database
 from streamgroup.options.parse import SINK_OPTIONS, parse_sink, parse_source
 from streamgroup.options.rows import Scope
 from streamgroup.options.source import SOURCE as SOURCE_OPTIONS
@@ -159,6 +160,72 @@ STREAM_ONLY_FORMATS = frozenset({"iceberg", "memory"})
 
 OUTPUT_MODES = ("append", "update", "complete")
 
+_OF_STORE = {"url": "offsets.store", "user": "offsets.store.user", "password": "offsets.store.password"}
+"""The options of a write into a database, by which the source finds the offsets in the same database."""
+
+
+def read_database(
+    reader: JobFileReader, sink: Mapping[str, Any], given: Mapping[str, Any] | None, source: dict[str, str]
+) -> dict[str, str]:
+    """Return the options of a sink in a database. Adds those of the offset table to `source`, problems to the reader.
+
+    Rows and offsets change in one transaction, so both are in one database.
+    """
+    options = reader.options(
+        f"{SINK}.options", given, f'the options of format("{FORMAT}"): url and dbtable', keeps={"password"}
+    )
+    for key in ("path", "table", "partition_by"):
+        if key in sink:
+            reader.problems.append(
+                f"cannot use [sink] {key} with format {FORMAT!r}: dbtable in [sink.options] names its table. Remove it"
+            )
+    if not options:
+        return options
+    try:
+        database = parse_database(options)
+        url = _url(database.url)
+    except ConfigError as error:
+        reader.problems.append(f"[sink.options]: {error}")
+        return options
+    mode = sink.get("output_mode", "append")
+    if mode == "complete" or (mode == "update" and not database.key_columns):
+        reader.problems.append(
+            f"cannot use [sink] output_mode {mode} with format {FORMAT!r}: it would add the rows of earlier batches "
+            "again. Set update, and in [sink.options] the keyColumns of the rows to replace"
+        )
+    names = {name.lower(): name for name in source}
+    if _OF_STORE["url"] not in names:
+        values = {name.lower(): value for name, value in options.items()}
+        inherited = {to: values[name] for name, to in _OF_STORE.items() if name in values and to not in names}
+        reader.note(SOURCE, inherited, origin="[sink.options]")
+        source |= inherited
+        return options
+    try:
+        of_source = _url(source[names[_OF_STORE["url"]]])
+    except ConfigError as error:
+        reader.problems.append(f"[source] offsets.store: {error}")
+        return options
+    if of_source != url:
+        reader.problems.append(
+            f"[source] offsets.store and [sink.options] url name two databases, {of_source} and {url}, but rows and "
+            "offsets are stored in one transaction. Remove offsets.store from [source]"
+        )
+    return options
+
+
+def _url(text: str) -> str:
+    """Return the URL of a database without the user. Raises ConfigError if it cannot be used."""
+    try:
+        from streamgroup.sql.database import open_engine, url_of  # noqa: PLC0415  (needs the extra)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"cannot write into a database: the Python package {error.name} is not installed. Install streamgroup[sql] "
+            "for the Python of driver and executors"
+        ) from None
+    url = url_of(text)
+    open_engine(url).dispose()  # it has not connected, but it has found its driver
+    return url._replace(username=None, password=None).render_as_string()
+
 
 @dataclass(frozen=True, slots=True)
 class Sink:
@@ -177,12 +244,26 @@ class Sink:
     @property
     def target(self) -> str:
         """Return the format and its path or table, for a log line."""
+        if self.writes_database:
+            return f"{self.format} in table {parse_database(self.options).table}"
         where = f"table {self.table}" if self.table is not None else self.path
         return self.format if where is None else f"{self.format} in {where}"
 
     @property
     def writes_files(self) -> bool:
         return self.format.lower() in FILE_FORMATS
+
+    @property
+    def writes_database(self) -> bool:
+        """Whether its function for `foreachBatch` stores rows and offsets in one transaction."""
+        return self.format.lower() == FORMAT
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The optional packages that a task imports to write rows."""
+        if not self.writes_database:
+            return ()
+        return ("sqlalchemy", "psycopg") if parse_database(self.options).url.startswith("postgres") else ("sqlalchemy",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +308,21 @@ class _Reader(JobFileReader):
     def job(self, document: Mapping[str, Any]) -> JobConfig:
         self.check_member()
         sections = self.sections(document)
+        sink = dict(sections.get(SINK, {}))
+        in_database = str(sink.get("format", "")).lower() == FORMAT
+        of_database = sink.pop("options", None) if in_database else None
+        sections[SINK] = sink
         plain = [name for name in SECTIONS if name not in (PARSER, DEAD_LETTERS)]
         values = {name: self.values(name, sections.get(name, {})) for name in plain}
-        source, parsed = self._source(sections.get(SOURCE))
+        source = self.options(SOURCE, sections.get(SOURCE), 'the options of format("streamgroup")')
+        if in_database:
+            values[SINK]["options"] = read_database(self, values[SINK], of_database, source)
+        parsed = self._parsed(source)
+        if in_database and parsed is not None and parsed.group is not None and not parsed.group.group_id:
+            self.problems.append(
+                f"cannot use format {FORMAT!r} without a group: the offsets in the database are a group's. Set "
+                "kafka.group.id in [source], and group.mode to member or commit"
+            )
         parser = read_parser(self, sections.get(PARSER))
         has_parser = PARSER in sections
         dead_letters = read_dead_letters(self, sections.get(DEAD_LETTERS), source, parsed, has_parser=has_parser)
@@ -253,15 +346,14 @@ class _Reader(JobFileReader):
             metrics=Metrics(**values["metrics"]),
         )
 
-    def _source(self, content: Mapping[str, Any] | None) -> tuple[dict[str, str], SourceOptions | None]:
-        """Return the options of the source, and their parsed values, or None if they are invalid."""
-        options = self.options(SOURCE, content, 'the options of format("streamgroup")')
-        if options:
+    def _parsed(self, source: Mapping[str, str]) -> SourceOptions | None:
+        """Return the options of the source as values, or None if they are invalid."""
+        if source:
             try:
-                return options, parse_source(options, streaming=True, strict=True)
+                return parse_source(source, streaming=True, strict=True)
             except ConfigError as error:
                 self.problems.append(f"[source]: {error}")
-        return options, None
+        return None
 
     def _check_sink(self, sink: dict[str, Any]) -> None:
         kind = str(sink.get("format", "")).lower()
@@ -277,7 +369,8 @@ class _Reader(JobFileReader):
         self.check_paths_of_members("sink", sink, own)
         if sink.get("output_mode", "append") not in OUTPUT_MODES:
             self.problems.append(f"invalid value for [sink] output_mode: expected one of {', '.join(OUTPUT_MODES)}")
-        self.check_options_of_sink(sink, {"path": "path", "checkpointlocation": "checkpoint"})
+        if kind != FORMAT:
+            self.check_options_of_sink(sink, {"path": "path", "checkpointlocation": "checkpoint"})
 
     def _check_sink_of_parsed(self, sink: Mapping[str, Any]) -> None:
         """Check that the sink accepts the batches without their dead letters."""

@@ -19,7 +19,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamgroup.errors import ConfigError
+from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.config import FILE_FORMATS, NOT_INTO_FILES, JobConfig, Sink, effective, load
 from streamgroup.jobs.following import Following, ends_of_logs, trigger_options
@@ -29,6 +29,7 @@ from streamgroup.jobs.sinkguard import HadoopFiles
 from streamgroup.spark.dead_letters import DeadLetters, Write, check_columns, dead_letters
 from streamgroup.spark.parsed_rows import with_parsed
 from streamgroup.spark.queries import driver_context, query_id_of_thread
+from streamgroup.spark.sql_sink import SqlSink
 
 _AGGREGATE = re.compile(r"^\W*Aggregate ", re.MULTILINE)
 """A step of Spark's plan."""
@@ -58,29 +59,45 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(job: JobConfig) -> None:
     """Build the session, start the query, and follow it until it ends or a signal arrives."""
-    packages = job.parser.packages if job.parser is not None else ()
+    packages = (*(job.parser.packages if job.parser is not None else ()), *job.sink.packages)
     with job_session(job.spark, say, job.metrics, packages) as (spark, stop):
-        letters = letters_of(spark, job)
-        query = start(spark, job, letters)
+        store = store_of(spark, job)
+        query = start(spark, job, store)
         say(f"started {describe(job)}; query {query.id}")
         following = Following(query, say, ends_of_logs(spark))
-        if follow_to_the_end(following, letters, stop) and stop:
+        if follow_to_the_end(following, store, stop) and stop:
             following.finish_on_signal(stop.name, job.stop.timeout_seconds)
 
 
-def follow_to_the_end(following: Following, letters: DeadLetters | None, stop: StopRequest) -> bool:
-    """Call `Following.follow`. Raise the error of `letters`, which Spark wraps in two stack traces."""
+def follow_to_the_end(following: Following, store: DeadLetters | DatabaseRows | None, stop: StopRequest) -> bool:
+    """Call `Following.follow`. Raise the error of `store`, which Spark wraps in two stack traces."""
     try:
         return following.follow(stop)
     except StreamingQueryException:
-        if letters is not None and letters.error is not None:
-            raise letters.error from None
+        if store is not None and store.error is not None:
+            raise store.error from None
         raise
 
 
-def letters_of(spark: SparkSession, job: JobConfig) -> DeadLetters | None:
+class DatabaseRows:
+    """The function for `foreachBatch` that stores rows in a database. `error` is the last one that it has raised."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._store = SqlSink(sink.options)
+        self.error: StreamGroupError | None = None
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        try:
+            self._store(rows, batch)
+        except StreamGroupError as error:
+            self.error = error
+            raise
+
+
+def store_of(spark: SparkSession, job: JobConfig) -> DeadLetters | DatabaseRows | None:
+    """Return the function for `foreachBatch`; None for a job that writes into a streaming sink of Spark."""
     if job.parser is None:
-        return None
+        return DatabaseRows(job.sink) if job.sink.writes_database else None
     to = job.dead_letters
     return dead_letters(
         job.parser,
@@ -93,15 +110,15 @@ def letters_of(spark: SparkSession, job: JobConfig) -> DeadLetters | None:
     )
 
 
-def start(spark: SparkSession, job: JobConfig, letters: DeadLetters | None) -> StreamingQuery:
+def start(spark: SparkSession, job: JobConfig, store: DeadLetters | DatabaseRows | None) -> StreamingQuery:
     """Start the query, after its checkpoint has claimed the directory of a file sink."""
     rows = spark.readStream.format("streamgroup").options(**job.source).load()
-    if letters is not None:
+    if isinstance(store, DeadLetters):
         check_columns(rows)
-        refuse_aggregates(with_parsed(rows, letters.parser).selectExpr(*(job.sink.columns or ("*",))))
-        writer: Any = rows.writeStream.foreachBatch(letters)
+        refuse_aggregates(with_parsed(rows, store.parser).selectExpr(*(job.sink.columns or ("*",))))
+        writer: Any = rows.writeStream.foreachBatch(store)
     else:
-        writer = _writer(rows.selectExpr(*job.sink.columns) if job.sink.columns else rows, job.sink)
+        writer = _writer(rows.selectExpr(*job.sink.columns) if job.sink.columns else rows, job.sink, store)
     writer = writer.queryName(query_name(job))
     if job.sink.checkpoint is not None:
         writer = writer.option("checkpointLocation", job.sink.checkpoint)
@@ -111,7 +128,7 @@ def start(spark: SparkSession, job: JobConfig, letters: DeadLetters | None) -> S
     claimed = _claim(spark, job.sink)
     if job.sink.table is not None:
         refuse_table_of_files(spark, job.sink.table)
-    if job.sink.table is not None and letters is None:
+    if job.sink.table is not None and store is None:
         query: StreamingQuery = writer.toTable(job.sink.table)
     else:
         query = writer.start()
@@ -120,7 +137,9 @@ def start(spark: SparkSession, job: JobConfig, letters: DeadLetters | None) -> S
     return query
 
 
-def _writer(rows: DataFrame, sink: Sink) -> Any:
+def _writer(rows: DataFrame, sink: Sink, store: DatabaseRows | None) -> Any:
+    if store is not None:
+        return rows.writeStream.outputMode(sink.output_mode).foreachBatch(store)
     writer: Any = rows.writeStream.format(sink.format).outputMode(sink.output_mode).options(**sink.options)
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
@@ -177,10 +196,13 @@ def say(line: str, *, error: bool = False) -> None:
 def writer_of(spark: SparkSession, sink: Sink) -> Write:
     """Return the function that writes a batch, given its rows and its number.
 
-    Files and Delta tables write each batch once, because they know its number. Other formats write the rows of a batch
-    again if Spark repeats it.
+    Files and Delta tables write each batch once, because they know its number. A database does, because it stores the
+    offsets with the rows. Other formats write the rows of a batch again if Spark repeats it.
     """
-    write: Write = _FileSink(spark, sink) if sink.writes_files else lambda rows, batch: _append(rows, batch, sink)
+    if sink.writes_database:
+        write: Write = SqlSink(sink.options)
+    else:
+        write = _FileSink(spark, sink) if sink.writes_files else lambda rows, batch: _append(rows, batch, sink)
     if not sink.columns:
         return write
     return lambda rows, batch: write(rows.selectExpr(*sink.columns), batch)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -188,8 +188,14 @@ class JobFileReader:
                 self.note(section, {name: value})
         return {name: self._filled(f"[{section}] {name}", value) for name, value in reader.values.items()}
 
-    def options(self, section: str, content: Mapping[str, Any] | None, purpose: str) -> dict[str, str]:
-        """Return the options of a section, which is required. `purpose` names them in an error."""
+    def options(
+        self, section: str, content: Mapping[str, Any] | None, purpose: str, *, keeps: Collection[str] = ()
+    ) -> dict[str, str]:
+        """Return the options of a section, which is required. `purpose` names them in an error.
+
+        A reference to a secret stays a reference in the options of the source, and in those that `keeps` names in lower
+        case.
+        """
         if not content:
             self.problems.append(f"section [{section}] is required. Add it with {purpose}")
             return {}
@@ -199,7 +205,7 @@ class JobFileReader:
             self.problems.append(f"[{section}]: {error}")
             return {}
         self.note(section, options)
-        return {name: self._option(section, name, text) for name, text in options.items()}
+        return {name: self._option(section, name, text, keeps) for name, text in options.items()}
 
     def note(self, section: str, values: Mapping[str, Any], origin: str = "") -> None:
         """Note values for `effective`, with the file as their default origin. References to secrets stay references."""
@@ -223,14 +229,14 @@ class JobFileReader:
         """Return whether the value at `place`, such as `[sink] path`, contains {member}."""
         return place in self._with_member
 
-    def _option(self, section: str, name: str, text: str) -> str:
+    def _option(self, section: str, name: str, text: str, keeps: Collection[str]) -> str:
         """Return the value of an option, filled in.
 
         A reference to a secret stays a reference. The driver follows it, so Spark's plan never contains the secret.
         """
         filled = self._filled_text(f"[{section}] {name}", text)
-        keeps = _REFERENCE.fullmatch(text) and follows_references(name)
-        return text if keeps else filled
+        is_kept = _REFERENCE.fullmatch(text) and (follows_references(name) or name.lower() in keeps)
+        return text if is_kept else filled
 
     def _filled(self, place: str, value: Any) -> Any:
         """Return `value` with `{member}` and `env:NAME` replaced in all its texts."""
@@ -376,14 +382,16 @@ def lines(sections: Mapping[str, Mapping[str, Setting]]) -> list[str]:
     for section, settings in sections.items():
         if not settings:
             continue
-        entries = {f"{_key(name)} = {setting.text}": setting.origin for name, setting in settings.items()}
+        entries = {f"{_key(name, settings)} = {setting.text}": setting.origin for name, setting in settings.items()}
         width = min(max(map(len, entries)), _WIDTH)
         result += ["", f"[{section}]", *(f"{entry:{width}}  # {origin}" for entry, origin in entries.items())]
     return result[1:]
 
 
-def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else json.dumps(name)
+def _key(name: str, names: Collection[str]) -> str:
+    """Return a name as a key. In TOML without quotes, `a.b` cannot have a value next to `a`."""
+    is_bare = _BARE_KEY.fullmatch(name) and not any(name.startswith(f"{other}.") for other in names)
+    return name if is_bare else json.dumps(name)
 
 
 def _toml(value: Any) -> str:

@@ -156,16 +156,17 @@ COMMON: Mapping[str, tuple[Key, ...]] = {
 """The sections that streaming jobs share. The backfill, a batch job, shares `spark` alone."""
 
 SOURCE = "source"
+SINK = "sink"
 PARSER = "parser"
 DEAD_LETTERS = "dead_letters"
 
 SECTIONS: Mapping[str, tuple[Key, ...]] = {
     "trigger": COMMON["trigger"],
-    "sink": (
+    SINK: (
         Key(
             "format",
             TEXT,
-            "Format of the sink: `parquet`, `console`, or any other that Spark can stream into.",
+            "Format of the sink: `parquet`, `console`, `streamgroup-sql`, or any other that Spark can stream into.",
             required=True,
         ),
         Key("path", TEXT, "Directory of the rows. Required for file formats. May contain `{member}`."),
@@ -239,5 +240,5 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
 }
 """The keys of all sections of an ingest job but `source`, whose keys are the options of `format("streamgroup")`."""
 
-BATCH_SINK = tuple(key for key in SECTIONS["sink"] if key.name not in ("checkpoint", "output_mode"))
+BATCH_SINK = tuple(key for key in SECTIONS[SINK] if key.name not in ("checkpoint", "output_mode"))
 """The keys of the sink of a job that writes batches."""

@@ -11,6 +11,8 @@ from streamgroup.options.parse import OptionsReader, all_together
 from streamgroup.options.rows import Option, Scope
 from streamgroup.options.secrets import Secret
 
+FORMAT = "streamgroup-sql"
+
 DATABASE: tuple[Option, ...] = (
     Option(
         "url",

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
 
 from streamgroup.coordinator.log_output import log_to_stderr, log_warnings_to_stderr
 from streamgroup.errors import ConfigError
-from streamgroup.options.database import DatabaseOptions, parse_database
+from streamgroup.options.database import FORMAT, DatabaseOptions, parse_database
 from streamgroup.spark.channel import transaction
 from streamgroup.spark.queries import driver_context, query_id_of_thread
 from streamgroup.text import counted
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("streamgroup")
 
-FORMAT = "streamgroup-sql"
 _STAGED = "count bigint, staging string, inline binary"
 _NO_QUERY = "0" * 12
 """The id in the names of a batch write's staging tables."""

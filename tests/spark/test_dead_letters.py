@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -408,7 +410,7 @@ def job_file(home: Path, topic: Topic, schema: str = "id BIGINT") -> Path:
 def run_job(spark: SparkSession, file: Path) -> None:
     """Run the job as `ingest.run` does, in the session of the tests."""
     job = load(file, None, {})
-    letters = ingest.letters_of(spark, job)
+    letters = ingest.store_of(spark, job)
     query = ingest.start(spark, job, letters)
     try:
         ingest.follow_to_the_end(Following(query, ingest.say, lambda end: {}), letters, StopRequest())
@@ -416,15 +418,19 @@ def run_job(spark: SparkSession, file: Path) -> None:
         query.stop()
 
 
+def forget_last_batch(checkpoint: Path) -> None:
+    """Make Spark run the last batch again: the sink has its rows, and the checkpoint does not know."""
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink()
+
+
 def test_a_job_writes_each_row_once_into_files_that_sparks_readers_see(
     spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:
     topic.send(mixed(400))
     run_job(spark, job_file(tmp_path, topic))
-    # The sink has the last batch, and its checkpoint does not know: Spark runs that batch again.
-    last = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    last.unlink()
-    last.with_name(f".{last.name}.crc").unlink()
+    forget_last_batch(tmp_path / "checkpoint")
     run_job(spark, job_file(tmp_path, topic))
     readable, unreadable = topic.split()
     rows = spark.read.parquet(str(tmp_path / "rows")).collect()
@@ -432,6 +438,35 @@ def test_a_job_writes_each_row_once_into_files_that_sparks_readers_see(
     assert sorted(rows_of(tmp_path / "rows", "partition", "offset")) == sorted(readable)
     assert {row.kind for row in rows} == {"row"}
     assert sorted((row.partition, row.offset) for row in read_path(spark, tmp_path / "dead")) == sorted(unreadable)
+
+
+def test_a_batch_that_is_stored_in_a_database_repeats_neither_rows_nor_dead_letters(
+    spark: SparkSession, topic: Topic, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic.send(mixed(400))
+    target, database = make_topic(topic.server, 1), tmp_path / "orders.db"
+    text = job_file(tmp_path, topic).read_text()
+    for old, new in {
+        f'format = "parquet"\npath = "{tmp_path}/rows"\n': f"""format = "streamgroup-sql"
+options = {{ url = "sqlite:///{database}", dbtable = "orders", createTable = true }}\n""",
+        'partition_by = ["kind"]\n': "",
+        f'path = "{tmp_path}/dead"': f'topic = "{target}"',
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "job.toml").write_text(text)
+    run_job(spark, tmp_path / "job.toml")
+    forget_last_batch(tmp_path / "checkpoint")
+    topic.send(mixed(100))
+    run_job(spark, tmp_path / "job.toml")
+    readable, unreadable = topic.split()
+    with closing(sqlite3.connect(database)) as connection:
+        assert sorted(connection.execute('SELECT "partition", "offset" FROM orders')) == sorted(readable)
+        stored = dict(connection.execute('SELECT "partition", next_offset FROM streamgroup_offsets'))
+    assert stored == log_ends(topic.server, topic.name, PARTITIONS)
+    dead = [{h.key: bytes(h.value).decode() for h in row.headers} for row in read_topic(spark, topic.server, target)]
+    at = [(int(headers["dead_letter.partition"]), int(headers["dead_letter.offset"])) for headers in dead]
+    assert sorted(at) == sorted(unreadable)
 
 
 def test_a_job_above_its_limit_raises_the_error_itself(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:

@@ -15,12 +15,15 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from streamgroup.sql.database import open_engine, url_of
+from streamgroup.testing import PostgresServer
 from streamgroup.testing.kafka07 import Kafka07Server
 from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.cluster07 import Cluster
 from tests.collector import collector, sums
-from tests.spark.submitting import ROOT, START_S, SUBMIT, Job, ingest_file, submitted, values
+from tests.spark.submitting import ROOT, START_S, SUBMIT, Job, ingest_file, submitted, until, values
 from tests.spark.support import Load, committed, log_ends, rows_of
 from tests.waiting import wait_until
 
@@ -163,6 +166,53 @@ def test_executors_whose_python_lacks_the_package_are_reported_plainly(tmp_path:
     assert "lacks the package streamgroup" in said
     assert "PYSPARK_PYTHON" in said
     assert not (tmp_path / "rows").exists()
+
+
+@pytest.mark.timeout(180)
+def test_the_job_that_stores_each_record_once_in_postgresql(
+    tmp_path: Path, load: Load, streamgroup_postgres: PostgresServer
+) -> None:
+    """The job of conf/ingest-postgres.toml but for the addresses and the names of group and topic."""
+    url = sa.make_url(streamgroup_postgres.url)
+    password = tmp_path / "password"
+    password.write_text(f"{url.password}\n")
+    replaced = {
+        "127.0.0.1:9092": load.server.bootstrap_servers,
+        "orders-postgres": load.topic,
+        'subscribe = "orders"': f'subscribe = "{load.topic}"',
+        "postgresql://127.0.0.1/shop": f"postgresql://{url.host}:{url.port}/{url.database}",
+        '"writer"': f'"{url.username}"',
+        "/run/secrets/shop-password": str(password),
+        'dbtable = "orders"': f'dbtable = "{load.topic}"',
+    }
+    text = (ROOT / "conf" / "ingest-postgres.toml").read_text()
+    for old, new in replaced.items():
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "job.toml").write_text(text)
+    engine = open_engine(url_of(streamgroup_postgres.url))
+
+    def stored() -> list[str]:
+        with engine.connect() as connection:
+            if not sa.inspect(connection).has_table(load.topic):
+                return []
+            return list(connection.execute(sa.text(f'SELECT value FROM "{load.topic}"')).scalars())
+
+    load.send(300)
+    with submitted(tmp_path, tmp_path / "job.toml", "--member", "a") as job:
+        until(job, lambda: len(stored()) >= 300, "all rows are stored", START_S)
+        load.send(2_000)
+        to_spark_submit(job.process)
+        assert job.exit_code() == 0, job.log()
+    assert "stopped; nothing will be repeated" in "\n".join(job.said())
+    found = stored()
+    assert len(found) == len(set(found) & set(load.sent))
+    with engine.connect() as connection:
+        select = sa.text("SELECT sum(next_offset) FROM streamgroup_offsets WHERE group_id = :group")
+        assert connection.execute(select, {"group": load.topic}).scalar_one() == len(found)
+    assert sum(committed(load.server, load.topic, load.topic).values()) == len(found)
+    assert str(url.password) not in job.log()
+    engine.dispose()
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -358,3 +359,119 @@ def test_damaged_batches_become_rows_of_the_source_by_choice(tmp_path: Path) -> 
     assert "includeDamagedBatches" not in job.dead_letters.options
     for text in ("", "damaged_batches = false\n"):
         assert "includeDamagedBatches" not in read(tmp_path, PARSED_SOURCE + LETTERS + text).source
+
+
+DATABASE = """
+[sink]
+format = "Streamgroup-SQL"
+checkpoint = "/c/{member}"
+
+[sink.options]
+url = "postgresql://db/shop"
+user = "writer"
+password = "env:PASSWORD"
+dbtable = "orders"
+keyColumns = "id"
+"""
+STORE = {
+    "offsets.store": "postgresql://db/shop",
+    "offsets.store.user": "writer",
+    "offsets.store.password": "env:PASSWORD",
+}
+
+
+def stored_in(url: str, more: str = "") -> str:
+    return SOURCE + f'offsets.store = "{url}"\n{more}' + DATABASE
+
+
+def test_a_sink_in_a_database_gives_its_connection_to_the_offsets(tmp_path: Path) -> None:
+    job = read(tmp_path, SOURCE + DATABASE, "a")
+    assert job.sink.writes_database
+    assert job.sink.options["password"] == "env:PASSWORD", "tasks follow the reference"
+    assert job.sink.target == "Streamgroup-SQL in table orders"
+    assert job.sink.packages == ("sqlalchemy", "psycopg")
+    assert {name: job.source[name] for name in STORE} == STORE
+    lite = read(tmp_path, SOURCE + DATABASE.replace("postgresql://db", "sqlite:////tmp"), "a")
+    assert lite.sink.packages == ("sqlalchemy",)
+    assert read(tmp_path, LEAST).sink.packages == ()
+
+
+def test_offsets_that_name_the_same_database_keep_their_own_user(tmp_path: Path) -> None:
+    job = read(tmp_path, stored_in("postgresql+psycopg://auditor@db/shop"), "a")
+    assert {name for name in job.source if name.startswith("offsets.store")} == {"offsets.store"}
+
+
+@pytest.mark.parametrize("port", ["", ":5433"])
+def test_offsets_in_another_database_are_refused(tmp_path: Path, port: str) -> None:
+    other = f"postgresql://db{port}/shop2" if not port else f"postgresql://db{port}/shop"
+    said = problem(tmp_path, stored_in(other), "a")
+    assert f"name two databases, {other.replace('postgresql:', 'postgresql+psycopg:')} and " in said
+    assert "Remove offsets.store from [source]" in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("checkpoint", 'path = "/p"\ncheckpoint', "cannot use [sink] path with format 'streamgroup-sql'"),
+        ("checkpoint", 'table = "t"\ncheckpoint', "cannot use [sink] table with format 'streamgroup-sql': dbtable in"),
+        ("checkpoint", 'partition_by = ["id"]\ncheckpoint', "cannot use [sink] partition_by with format"),
+        ("checkpoint", 'output_mode = "complete"\ncheckpoint', "cannot use [sink] output_mode complete with format"),
+        ('keyColumns = "id"', "output_mode = 'update'", "[sink.options]: unknown option 'output_mode'"),
+        ("checkpoint", "# checkpoint", "[sink] checkpoint is required"),
+        ("{member}", "shared", "[sink] checkpoint does not contain {member}, but the job is member 'a'"),
+        ("dbtable", "dbtabel", "Did you mean 'dbtable'?"),
+        ('dbtable = "orders"', 'dbtable = "orders"\npath = "/p"', "Name the table with 'dbtable'"),
+        ("//db", "//writer:canary@db", "[sink.options]: invalid value for option url: expected a URL without a pass"),
+        ("postgresql:", "oracle:", "[sink.options]: invalid URL of a database: unsupported database 'oracle'"),
+        ("PASSWORD", "NOTHING", "for [sink.options] password: the environment variable NOTHING is not set"),
+        (DATABASE[DATABASE.index("[sink.options]") :], "", "section [sink.options] is required. Add it with the opt"),
+    ],
+)
+def test_a_mistake_of_a_sink_in_a_database_is_named_with_the_next_step(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    message = problem(tmp_path, SOURCE + DATABASE.replace(old, new), "a")
+    assert said in message
+    assert "canary" not in message
+
+
+def test_rows_are_updated_only_by_their_key(tmp_path: Path) -> None:
+    updated = SOURCE + DATABASE.replace("checkpoint", 'output_mode = "update"\ncheckpoint')
+    assert read(tmp_path, updated, "a").sink.output_mode == "update"
+    message = problem(tmp_path, updated.replace('keyColumns = "id"', ""), "a")
+    assert "cannot use [sink] output_mode update" in message
+    assert "the keyColumns of the rows to replace" in message
+
+
+@pytest.mark.parametrize("change", ["off", "none"])
+def test_a_sink_in_a_database_needs_a_group(tmp_path: Path, change: str) -> None:
+    source = SOURCE.replace('kafka.group.id = "g"\n', "") if change == "none" else SOURCE + 'group.mode = "off"\n'
+    assert "cannot use format 'streamgroup-sql' without a group" in problem(tmp_path, source + DATABASE, "a")
+
+
+def test_the_connection_that_the_offsets_inherit_is_printed_without_the_secret(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    for password, shown in (("env:PASSWORD", "env:PASSWORD"), ("hunter2", "[hidden]")):
+        file.write_text(SOURCE + DATABASE.replace("env:PASSWORD", password))
+        lines = effective(file, "a", {"PASSWORD": "hunter2"})
+        assert "hunter2" not in "\n".join(lines)
+        assert sum(line.endswith("# [sink.options]") for line in lines) == len(STORE)
+        printed = tomllib.loads("\n".join(lines))
+        assert (printed["sink"]["options"]["password"], printed["sink"]["options"]["dbtable"]) == (shown, "orders")
+        file.write_text("\n".join(lines))
+        again = load(file, None, {"PASSWORD": "hunter2"})
+        assert {name: again.source[name] for name in STORE} == STORE | {"offsets.store.password": shown}
+
+
+def test_a_database_without_its_python_package_is_refused_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    assert "the Python package psycopg is not installed. Install streamgroup[sql]" in problem(
+        tmp_path, SOURCE + DATABASE, "a"
+    )
+    monkeypatch.delitem(sys.modules, "streamgroup.sql.database")
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    assert "the Python package sqlalchemy is not installed. Install streamgroup[sql]" in problem(
+        tmp_path, SOURCE + DATABASE, "a"
+    )

@@ -383,8 +383,9 @@ def test_the_documented_file_and_the_docs_name_every_key() -> None:
             assert f"| `{key.name}` |" in docs, f"[{section}] {key.name}"
 
 
-def test_the_documented_file_explains_every_line() -> None:
-    lines = EXAMPLE.read_text().splitlines()
+@pytest.mark.parametrize("name", ["ingest", "ingest-postgres"])
+def test_the_documented_file_explains_every_line(name: str) -> None:
+    lines = EXAMPLE.with_stem(name).read_text().splitlines()
     for number, line in enumerate(lines):
         # What stands within a list is explained at its first line, what a section is above it.
         if "=" in line and not line.startswith((" ", "#")) and "#" not in line:
@@ -507,6 +508,27 @@ def test_delta_outside_of_the_driver_is_an_error_that_names_the_job(monkeypatch:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     with pytest.raises(ConfigError, match=r"cannot call the ingest job in this process: .*Call it in the driver"):
         written(Sink("delta", "/p"))
+
+
+# -- a database --------------------------------------------------------------------------------------------------------
+
+
+def test_the_error_of_a_database_is_raised_without_the_stack_traces_of_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    options = {"url": f"sqlite:///{tmp_path}/shop.db", "dbtable": "orders"}
+    job = dataclasses.replace(load(EXAMPLE, "a", {}), sink=Sink("streamgroup-sql", options=options))
+    store = ingest.store_of(cast("SparkSession", None), job)
+    assert isinstance(store, ingest.DatabaseRows)
+    with pytest.raises(ConfigError):
+        store(cast("DataFrame", Rows()), 0)
+    following = Following(failing("ConfigError", "a trace"), ingest.say, no_ends)
+    with pytest.raises(ConfigError, match=r"^cannot call sql_sink in this process: "):
+        ingest.follow_to_the_end(following, store, StopRequest())
+    store.error = None
+    with pytest.raises(StreamingQueryException):
+        ingest.follow_to_the_end(following, store, StopRequest())
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
