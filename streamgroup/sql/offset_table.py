@@ -273,14 +273,13 @@ def batch_transaction(
     with ExitStack() as stack:
         with _statements(engine):
             connection = stack.enter_context(connect(engine))
-            if connection.get_isolation_level() == "AUTOCOMMIT":
+            transaction = stack.enter_context(connection.begin())
+            judgement, rows = _judge(connection, table, ordered)
+            if ordered and _commits_statements(connection):
                 raise ConfigError(
                     f"cannot store the batch in {shown(engine.url)}: the engine's isolation level is AUTOCOMMIT, so "
                     "rows and offsets would not change together. Create the engine without it"
                 )
-            connection.rollback()  # the transaction in which the level was read
-            transaction = stack.enter_context(connection.begin())
-            judgement, rows = _judge(connection, table, ordered)
         yield Transaction(connection, judgement is Judgement.REPLAY)
         with _statements(engine):
             if judgement is Judgement.NEW:
@@ -309,6 +308,14 @@ def _statements(engine: sa.Engine) -> AbstractContextManager[None]:
         engine.url,
         "Nothing was stored. Correct the cause and start the query again: it repeats the batch",
     )
+
+
+def _commits_statements(connection: sa.Connection) -> bool:
+    """Return whether each statement is committed at once. SQLAlchemy shows the server's isolation level even then."""
+    driver: Any = connection.connection.dbapi_connection
+    if connection.dialect.name == "sqlite":
+        return not driver.in_transaction
+    return connection.dialect.detect_autocommit_setting(driver)
 
 
 def _judge(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from streamgroup.errors import FencedError, OffsetStoreError
+from streamgroup.errors import ConfigError, FencedError, OffsetStoreError
 from streamgroup.group.offsets.table_rows import BatchPart, Claimant, StoredOffset
 from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
 from streamgroup.sql.database import open_engine, url_of
@@ -198,6 +198,14 @@ def test_more_partitions_than_one_statement_locks(engine: sa.Engine) -> None:
     assert mine.keys() == set(partitions)
     assert store(engine, *(part(tp, 0, 1, mine[tp]) for tp in partitions))
     assert {row.next_offset for row in rows(engine).values()} == {1}
+
+
+@pytest.mark.parametrize("engine", ["sqlite of a user", "postgresql"], indirect=True)
+def test_an_engine_that_commits_each_statement_is_refused(engine: sa.Engine) -> None:
+    mine = claim(engine, ME, A)
+    with pytest.raises(ConfigError, match="AUTOCOMMIT"):
+        store(engine.execution_options(isolation_level="AUTOCOMMIT"), part(A, 0, 3, mine[A]))
+    assert stored(engine) == []
 
 
 def test_members_that_fight_for_partitions_store_each_record_once(engine: sa.Engine) -> None:
