@@ -1,4 +1,4 @@
-"""Real Kafka and ZooKeeper servers as local processes, for the demo and for tests.
+"""Real Kafka, ZooKeeper, PostgreSQL and MariaDB servers as local processes, for the demo and for tests.
 
     with KafkaServer(version="4.1.1") as kafka:
         print(kafka.bootstrap_servers)
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamgroup.testing.jars import java_tool
     from streamgroup.testing.kafka import KafkaServer, archive_classes, create_topic
     from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07
+    from streamgroup.testing.mariadb import MariaDbServer
     from streamgroup.testing.postgres import PostgresServer
     from streamgroup.testing.processes import ServerStartError
     from streamgroup.testing.proxy import Direction, Proxy, Which
@@ -33,6 +34,7 @@ __all__ = [
     "Identity",
     "Kafka07Server",
     "KafkaServer",
+    "MariaDbServer",
     "PostgresServer",
     "Producer07",
     "Proxy",
@@ -57,6 +59,7 @@ _HOMES = {
     "Identity": "streamgroup.testing.security.certificates",
     "Kafka07Server": "streamgroup.testing.kafka07",
     "KafkaServer": "streamgroup.testing.kafka",
+    "MariaDbServer": "streamgroup.testing.mariadb",
     "PostgresServer": "streamgroup.testing.postgres",
     "Producer07": "streamgroup.testing.kafka07",
     "Proxy": "streamgroup.testing.proxy",

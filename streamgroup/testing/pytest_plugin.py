@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from streamgroup.testing import KafkaServer, PostgresServer, ZooKeeperServer
+    from streamgroup.testing import KafkaServer, MariaDbServer, PostgresServer, ZooKeeperServer
 
 _OPTION = "--streamgroup-kafka-version"
 _INI = "streamgroup_kafka_version"
@@ -32,6 +32,15 @@ def streamgroup_kafka(pytestconfig: pytest.Config) -> Iterator[KafkaServer]:
 
     version = pytestconfig.getoption(_OPTION) or pytestconfig.getini(_INI) or DEFAULT_VERSION
     with KafkaServer(version) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def streamgroup_mariadb() -> Iterator[MariaDbServer]:
+    """A real MariaDB for the whole session, one per worker under pytest-xdist."""
+    from streamgroup.testing.mariadb import MariaDbServer  # noqa: PLC0415
+
+    with MariaDbServer() as server:
         yield server
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import streamgroup.testing
-from streamgroup.testing import postgres
+from streamgroup.testing import mariadb, postgres
 from streamgroup.testing.releases import DEFAULT_VERSION
 
 pytest_plugins = ["pytester"]
@@ -47,6 +47,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     log: list[str] = []
     monkeypatch.setattr(streamgroup.testing, "KafkaServer", lambda version: FakeServer(version, log), raising=False)
     monkeypatch.setattr(streamgroup.testing, "ZooKeeperServer", lambda: FakeServer("zookeeper", log), raising=False)
+    monkeypatch.setattr(mariadb, "MariaDbServer", lambda: FakeServer("mariadb", log))
     monkeypatch.setattr(postgres, "PostgresServer", lambda: FakeServer("postgres", log))
     return log
 
@@ -79,6 +80,7 @@ def test_one_server_serves_a_session_in_the_version_asked_for(
     [
         ("", []),
         ("streamgroup_zookeeper", ["start zookeeper", "stop"]),
+        ("streamgroup_mariadb", ["start mariadb", "stop"]),
         ("streamgroup_postgres", ["start postgres", "stop"]),
     ],
 )
