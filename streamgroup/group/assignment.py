@@ -142,9 +142,10 @@ class Leadership:
     The leader also rejoins when the number of partitions of a topic changes (R23).
     """
 
-    __slots__ = ("_basis", "_divided", "_member_id", "_unassigned", "_watches", "leads", "roster")
+    __slots__ = ("_basis", "_divided", "_member_id", "_unassigned", "_watches", "leader_id", "leads", "roster")
 
     def __init__(self) -> None:
+        self.leader_id = ""
         self.leads = False
         self.roster: Roster | None = None
         """The members that the JoinGroup response lists for the leader; None if this member does not lead."""
@@ -171,6 +172,7 @@ class Leadership:
 
     def joined(self, response: JoinGroupResponse) -> None:
         """Read from the JoinGroup response whether this member leads, and the members of the group."""
+        self.leader_id = response.leader
         self.leads = response.leader == response.member_id
         self._member_id, self._divided = response.member_id, None
         self.roster = read_roster(response.members) if self.leads else None

@@ -312,6 +312,8 @@ class Assigned:
     """The number of partitions without an owner: another rebalance follows (R25). 0 if the leader did not write it."""
     keeper: str = ""
     """The service that stores the group if it has no group coordinator. The log line then names no generation."""
+    leader_id: str = ""
+    """The member id of the group's leader; empty if the group has none."""
 
     def line(self, group_id: str) -> str:
         """Return the log line about this assignment, without values that the leader did not write."""

@@ -6,6 +6,7 @@ flight. The ledger sends nothing: `commit_due` returns the commit to send, `answ
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -51,6 +52,8 @@ class Ledger:
         """Whether the sink has skipped a batch since the query started (R17)."""
         self.member_id = ""
         self.generation = -1
+        self._epoch = -1
+        """What the founding generation is called in commits (R7)."""
         self.held: dict[TopicPartition, Held] = {}
         self._summary_made: Summary | None = None
         """The summary of `held`; None after a change. Spark polls every 10 ms, usually without a change in between."""
@@ -218,6 +221,8 @@ class Ledger:
         partitions: Iterable[TopicPartition],
         kept: Collection[TopicPartition],
         revoked: Collection[TopicPartition] = (),
+        *,
+        leader_id: str = "",
     ) -> None:
         """Store an assignment. For partitions that are not in `kept`, R5 determines the position.
 
@@ -231,6 +236,8 @@ class Ledger:
         self._unplaced |= any(held.dirty for tp, held in before.items() if tp not in still)
         self._unknown = frozenset()
         self.member_id, self.generation = member_id, generation
+        # The table is left when Kafka deletes a group, and generations begin at 1 again. The id of a leader is unique.
+        self._epoch = zlib.crc32(f"{generation} {leader_id}".encode()) if self._in_table else generation
         self.held = {tp: still.get(tp) or Held(self._batches.last_sequence) for tp in partitions}
         self.held |= {tp: held for tp, held in still.items() if held.leaving}
         self._changed()
@@ -315,10 +322,10 @@ class Ledger:
         if (member_id, generation) != (self.member_id, self.generation):
             return {}
         # A query outside the group numbers generations from 1 in each run, so generations in commits do not count.
-        founding = NOT_FOUNDED if commits and self._alone else founding_generation(commits, generation)
+        founding = NOT_FOUNDED if commits and self._alone else founding_generation(commits, self._epoch)
         self._founding = founding if commits else None
         self.commits.seen(commits)
-        starting = applies_starting_offsets(self._batches.newest_known, founding, generation)
+        starting = applies_starting_offsets(self._batches.newest_known, founding, self._epoch)
         starts = {}
         awaiting = self._summary.awaiting
         # Planning waits for partitions of the checkpoint: the next document would drop those without a position (R5).
@@ -465,6 +472,10 @@ class Ledger:
     def _commit_generation(self) -> int:
         return NO_GENERATION if self._alone else self.generation
 
+    @property
+    def _new_founding(self) -> int:
+        return NO_GENERATION if self._alone else self._epoch
+
     def _goes_before_the_checkpoint(self, tp: TopicPartition, held: Held) -> bool:
         """Return whether, after a restart, the commit of `tp` must have priority over the checkpoint.
 
@@ -484,7 +495,7 @@ class Ledger:
             run=self.run,
             sequence=max(self._batches.proven_sequence, held.gained_after),
             asked=self._batches.asked,
-            founding=self._commit_generation if self._founding is None else self._founding,
+            founding=self._new_founding if self._founding is None else self._founding,
             topic_id=held.topic_id,
             batch=self._batches.batch,
         )
@@ -522,7 +533,7 @@ class Ledger:
             return
         offsets = {tp: commit.offsets[tp] for tp in partitions}
         if offsets and self._founding is None:
-            self._founding = commit.generation
+            self._founding = self._new_founding if self._in_table else commit.generation
         self.commits.seen(offsets)
         for tp, offset in offsets.items():
             held = self.held.get(tp)

@@ -348,7 +348,14 @@ class Member:
                     continue
                 case ev.Assigned():
                     kept, revoked, self._withheld = action.kept, action.revoked, action.withheld
-                    self.ledger.assigned(action.member_id, action.generation, action.partitions, kept, revoked)
+                    self.ledger.assigned(
+                        action.member_id,
+                        action.generation,
+                        action.partitions,
+                        kept,
+                        revoked,
+                        leader_id=action.leader_id,
+                    )
                     self._forget_requests()
                     if any(tp.topic not in self._topics for tp in action.partitions):
                         actions.append(MetadataStale())

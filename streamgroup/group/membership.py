@@ -371,6 +371,7 @@ class Membership(BrokerMachine):
             self._assignment.cooperative,
             change.revoked,
             withheld,
+            leader_id=self._leadership.leader_id,
         )
         followed = self._leadership.followed(frozenset(self._joined_topics))
         self._out += [assigned, ev.NeedTopics(followed, urgent=False)]

@@ -377,6 +377,13 @@ class Group:
                 self.alive(member.member_id)
                 callback(refusal or SyncGroupResponse(assignment=member.assignment))
 
+    def delete(self) -> None:
+        """The group, which is empty, expires: its generations begin at 1 again."""
+        assert not self.members
+        self.generation, self.protocol, self.leader = 0, "", ""
+        self._pending.clear()
+        self._stored = Stored()
+
     # -- a move of the coordinator ------------------------------------------------------------------------------------
 
     def _store(self) -> None:

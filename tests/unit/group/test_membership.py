@@ -64,7 +64,7 @@ def test_a_follower_syncs_at_once_and_beats_at_once() -> None:
     basis = encode_basis(AssignmentBasis({"t": 6}, 3))
     d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 1, 0), basis)))
     assert d.only(ev.Assigned) == ev.Assigned(
-        3, "me", tuple(tps("t", 0, 1)), frozenset(), "streamgroup-range", leader=False, members=3, total=6
+        3, "me", tuple(tps("t", 0, 1)), frozenset(), "streamgroup-range", False, 3, 6, leader_id="other"
     )
     line = d.only(ev.Assigned).line("orders-ingest")
     assert line == "joined orders-ingest, generation 3, 2 of 6 partitions, 2 other members"

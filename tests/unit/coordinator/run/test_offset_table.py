@@ -10,9 +10,9 @@ import pytest
 from streamgroup.coordinator.run import interface
 from streamgroup.errors import FencedError
 from streamgroup.group.offsets.table_rows import BatchPart, Claimant, StoredOffset
-from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange
+from streamgroup.model import INITIAL_DOCUMENT, LATEST, CommittedOffset, Document, OffsetRange
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
-from tests.unit.coordinator.run.run_shell import P0, P1, PLAN, Shell
+from tests.unit.coordinator.run.run_shell import P0, P1, PLAN, Shell, snapshot
 
 TABLE = GroupOptions("g", store_url="sqlite:////offsets.db")
 OTHER = Claimant("another checkpoint", "other")
@@ -194,3 +194,30 @@ def test_without_a_table_the_channel_tells_no_claims() -> None:
     shell = Shell()
     shell.batch()
     assert "stored" not in shell.result(interface.GetRanges())
+
+
+def test_a_partition_that_appears_after_the_group_has_expired_starts_at_its_first_record() -> None:
+    """Kafka has deleted the group, so generations begin at 1 again. The table has kept its offsets."""
+    shell = Shell(TABLE, starting=LATEST)
+    shell.cluster = snapshot(t=1)
+    shell.call(PLAN)
+    shell.serve()
+    assert offsets(shell) == {0: 10}
+    shell.coordinator.expel(shell.ledger.member_id)
+    shell.coordinator.group.delete()
+    shell.coordinator.offsets.clear()
+    again = Shell(TABLE, starting=LATEST)
+    again.table, again.coordinator = shell.table, shell.coordinator
+    assert again.batch().ranges == (OffsetRange(P1, 0, 10),)
+    assert again.ledger.generation == shell.ledger.generation == 1
+
+
+def test_the_group_follows_a_batch_that_was_stored_before_the_restart() -> None:
+    """Tools that read the group's commits in Kafka would show its records as unread until others come."""
+    shell = Shell(TABLE)
+    document = shell.batch()
+    shell.table.store("g", parts(shell))
+    again = restarted(shell)
+    assert replayed(again, document) == ()
+    assert again.result(interface.LatestOffset(document, LimitOptions())) is document
+    assert again.committed == {0: 10, 1: 10}
