@@ -208,12 +208,12 @@ def _translated(options: DatabaseOptions, what: str) -> Any:
 def _target(options: DatabaseOptions, schema: StructType) -> Target:
     """Return the table for rows of this schema, after creating it if that is asked for. Raises ConfigError."""
     from streamgroup.sql.columns import Column, find_target  # noqa: PLC0415
-    from streamgroup.sql.database import connect  # noqa: PLC0415
+    from streamgroup.sql.database import wait_to_connect  # noqa: PLC0415
 
     columns = [Column(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
     with (
         _translated(options, f"find table {options.table}"),
-        connect(_engine(options)) as connection,
+        wait_to_connect(_engine(options)) as connection,
         connection.begin(),
     ):
         return find_target(connection, options.table, columns, options.key_columns, create=options.create_table)

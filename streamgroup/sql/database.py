@@ -115,7 +115,7 @@ def _sqlite(url: sa.URL, timeout_s: float) -> sa.Engine:
     return engine
 
 
-def connect(engine: sa.Engine, wait_s: float = WAIT_S) -> sa.Connection:
+def wait_to_connect(engine: sa.Engine, wait_s: float = WAIT_S) -> sa.Connection:
     """Return a connection. If the database cannot be reached, log that and try again for up to `wait_s` seconds."""
     deadline = time.monotonic() + wait_s
     is_logged = False

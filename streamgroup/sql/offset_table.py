@@ -22,7 +22,7 @@ from streamgroup.errors import ConfigError, FencedError, OffsetStoreError
 from streamgroup.group.offsets import table_rows
 from streamgroup.group.offsets.table_rows import BatchPart, Claimant, Judgement, StoredOffset
 from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.sql.database import connect, is_lost, reason_of, shown, translated
+from streamgroup.sql.database import is_lost, reason_of, shown, translated, wait_to_connect
 
 TABLE = "streamgroup_offsets"
 LONGEST_GROUP = 255
@@ -272,7 +272,7 @@ def batch_transaction(
     ordered = sorted((batch for batch in batches if batch.moving), key=lambda batch: (batch.group, batch.first))
     with ExitStack() as stack:
         with _statements(engine):
-            connection = stack.enter_context(connect(engine))
+            connection = stack.enter_context(wait_to_connect(engine))
             transaction = stack.enter_context(connection.begin())
             judgement, rows = _judge(connection, table, ordered)
             if ordered and _commits_statements(connection):

@@ -27,7 +27,7 @@ import sqlalchemy as sa
 from streamgroup.errors import OffsetStoreError
 from streamgroup.sql import copy_binary
 from streamgroup.sql.columns import IN_UTC, Target
-from streamgroup.sql.database import connect
+from streamgroup.sql.database import wait_to_connect
 
 MOST_INLINE_BYTES = 1 << 20
 """The most bytes of Arrow columns that a task returns to the driver."""
@@ -80,9 +80,9 @@ def stage(
             continue
         if not name:
             name = prefix + secrets.token_hex(6)
-            with connect(engine) as connection, connection.begin():
+            with wait_to_connect(engine) as connection, connection.begin():
                 _create(connection, target, name, held[0].schema)
-        with connect(engine) as connection, connection.begin():  # short: SQLite has one writer at a time
+        with wait_to_connect(engine) as connection, connection.begin():  # short: SQLite has one writer at a time
             _load(connection, target, name, held)
         held.clear()
     return StagedRows(count, table=name) if name else StagedRows(count, inline=_stream(held))

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from streamgroup.errors import ConfigError, OffsetStoreError
 from streamgroup.sql import database
-from streamgroup.sql.database import connect, is_lost, open_engine, reason_of, shown, translated, url_of
+from streamgroup.sql.database import is_lost, open_engine, reason_of, shown, translated, url_of, wait_to_connect
 
 REFUSED = 'connection to server at "127.0.0.1", port 5432 failed'
 
@@ -132,9 +132,9 @@ def test_a_connection_waits_for_a_database_that_is_away_and_not_for_a_refusal(
         return found
 
     monkeypatch.setattr(engine, "connect", answer)
-    assert connect(engine, 30) == "a connection"
+    assert wait_to_connect(engine, 30) == "a connection"
     assert caplog.text.count("cannot reach postgresql://db/orders: connection to server") == 1
     for kept_s, cause in ((30, f"{REFUSED}: FATAL:  password authentication failed"), (0, REFUSED)):
         answers[:] = [failure(psycopg.OperationalError(cause))]
         with pytest.raises(sa.exc.OperationalError):
-            connect(engine, kept_s)
+            wait_to_connect(engine, kept_s)
