@@ -5,20 +5,21 @@
 Both sides read the same topic by the same source in one Spark session, and write into a table each of one local server.
 `streamgroup.sql_sink` stores rows and offsets in one transaction. Beside it, a `foreachBatch` function writes each
 batch by Spark's JDBC sink, tuned: rewritten inserts of 10 000 rows and one connection for each core. It stores no
-offsets. The time is that of Spark's phase `addBatch`, which includes the fetch. Afterwards small batches show how long
-the sink takes for each step.
+offsets. The time is Spark's phase `addBatch`, which includes the fetch. Beside it stands the CPU time of the server's
+processes. Afterwards small batches show how long the sink takes for each step.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import statistics
 import tempfile
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -46,11 +47,25 @@ DDL = 'CREATE TABLE {} ("partition" INTEGER, "offset" BIGINT, timestamp TIMESTAM
 STEPS = ("stage", "compare offsets", "add", "commit")
 
 
+def cpu_s(server: PostgresServer) -> float:
+    """Return the CPU seconds of a server's processes, those that have ended among them."""
+    total = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(stat.parent.name) == server.pid:
+                total += sum(map(int, fields[11:15]))
+            elif int(fields[1]) == server.pid:
+                total += sum(map(int, fields[11:13]))
+    return total / os.sysconf("SC_CLK_TCK")
+
+
 class Bench:
     """The servers and the session of a run."""
 
     def __init__(self, spark: SparkSession, kafka: KafkaServer, postgres: PostgresServer, home: Path) -> None:
-        self.spark, self.kafka, self.home = spark, kafka, home
+        self.spark, self.kafka, self.postgres, self.home = spark, kafka, postgres, home
+        self.cpu: dict[str, list[float]] = defaultdict(list)
         self.url = sa.make_url(postgres.url)
         self.place = f"{self.url.host}:{self.url.port}/{self.url.database}"
         self.access = {"user": str(self.url.username), "password": str(self.url.password)}
@@ -82,8 +97,10 @@ class Bench:
             store = {f"offsets.store.{key}": value for key, value in self.access.items()}
             reader = reader.options(**{"offsets.store": f"postgresql://{self.place}", **store})
         writer = reader.load().selectExpr(*COLUMNS).writeStream.foreachBatch(self.sink(side, table))
+        before = cpu_s(self.postgres)
         query = writer.trigger(availableNow=True).option("checkpointLocation", str(self.home / name)).start()
         query.awaitTermination()
+        self.cpu[f"{case.name}, {side}"].append((cpu_s(self.postgres) - before) * 1e6 / records)
         with self.engine.begin() as connection:
             count = connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one()
         assert count == records, f"{side}: {count} rows of {records} records"
@@ -145,16 +162,23 @@ def main(*, pairs: int, records: int, batches: int, as_json: bool) -> None:
             results.append(compare(case.name, run, count, pairs))
         small = Case("small", 100, 1.0)
         fill(kafka, small, batches * SMALL)
+        cpu = {name: statistics.median(found) for name, found in bench.cpu.items()}
         steps = small_batches(bench, small, batches)
         spark.stop()
     if as_json:
-        click.echo(json.dumps({"pairs": results, "small batch, ms": steps}, indent=2))
+        click.echo(
+            json.dumps({"pairs": results, "server CPU s for a million rows": cpu, "small batch, ms": steps}, indent=2)
+        )
         return
     show(results, "from Kafka into PostgreSQL", "Spark's JDBC sink")
-    table = Table("step", "ms (median)", title=f"a batch of {SMALL} records")
-    for step, value in steps.items():
-        table.add_row(step, f"{value:.1f}")
-    Console().print(table)
+    for title, column, rows in (
+        ("PostgreSQL's processes", "CPU s for a million rows (median)", cpu),
+        (f"a batch of {SMALL} records", "ms (median)", steps),
+    ):
+        table = Table("", column, title=title)
+        for name, value in rows.items():
+            table.add_row(name, f"{value:.1f}")
+        Console().print(table)
 
 
 if __name__ == "__main__":

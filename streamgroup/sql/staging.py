@@ -220,7 +220,7 @@ def _create(
         quote = dialect.identifier_preparer.quote
         columns = ", ".join(f"{quote(field.name)} {copy_binary.type_of(field.type)}" for field in schema)
         kind = "TEMPORARY" if is_temporary else "UNLOGGED"
-        connection.exec_driver_sql(f"CREATE {kind} TABLE {name} ({columns})")
+        connection.exec_driver_sql(f"CREATE {kind} TABLE {name} ({columns}) WITH (autovacuum_enabled = off)")
         return
     like: list[sa.ColumnElement[Any]] = [sa.column(column) for column in target.columns]
     if target.keys:
