@@ -241,10 +241,11 @@ OWN: tuple[Option, ...] = (
     ),
     Option(
         "offsets.store",
-        "URL of the database that stores the offsets together with the rows: `postgresql://host/database` or "
-        "`sqlite:////path/of/file.db`. The query starts at the offsets of the table `streamgroup_offsets` there, and "
-        "`streamgroup.transaction` stores a batch and its offsets in one transaction: each record is in the database "
-        "once. The offsets are also committed to the group, for tools that show its lag.",
+        "URL of the database that stores the offsets together with the rows: `postgresql://host/database`, "
+        "`mariadb://host/database` or `sqlite:////path/of/file.db`. The query starts at the offsets of the table "
+        "`streamgroup_offsets` there, and `streamgroup.transaction` stores a batch and its offsets in one transaction: "
+        "each record is in the database once. The offsets are also committed to the group, for tools that show its "
+        "lag.",
         kinds.DATABASE,
         "group.store_url",
         default_text="the group stores the offsets",

@@ -1,6 +1,6 @@
 """The connection to a database: its URL, the engine of SQLAlchemy, and what its errors say.
 
-PostgreSQL (by psycopg) and SQLite are supported.
+PostgreSQL (by psycopg), MariaDB (by PyMySQL) and SQLite are supported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamgroup.errors import ConfigError, OffsetStoreError
 
 log = logging.getLogger("streamgroup")
 
-_DRIVERS = {"postgresql": "psycopg", "sqlite": "pysqlite"}
+_DRIVERS = {"mariadb": "pymysql", "postgresql": "psycopg", "sqlite": "pysqlite"}
 _BUSY_TIMEOUT_S = 60.0
 """How long a statement of SQLite waits for another writer."""
 _CONNECT_TIMEOUT_S = 10
@@ -29,6 +29,10 @@ _STATEMENT_TIMEOUT_MS = 30_000
 """How long a statement waits, for example for rows that the transaction of a batch has locked. It is then repeated."""
 READS = "streamgroup_reads"
 """Execution option of a connection that only reads: in SQLite it does not wait for a transaction that writes."""
+_STRICT = (
+    "sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', default_storage_engine = InnoDB, time_zone = '+00:00'"
+)
+"""Settings of MariaDB: text that is too long is an error, all tables have transactions, and times are in UTC."""
 
 
 def url_of(text: str, *, user: str | None = None, password: str | None = None) -> sa.URL:
@@ -50,7 +54,7 @@ def url_of(text: str, *, user: str | None = None, password: str | None = None) -
     dialect = url.get_backend_name()
     if dialect not in _DRIVERS:
         raise ConfigError(
-            f"invalid URL of a database: unsupported database {dialect!r}. Supported are postgresql and sqlite"
+            f"invalid URL of a database: unsupported database {dialect!r}. Supported are mariadb, postgresql and sqlite"
         )
     if dialect == "sqlite" and url.database in (None, "", ":memory:"):
         raise ConfigError(
@@ -62,6 +66,8 @@ def url_of(text: str, *, user: str | None = None, password: str | None = None) -
             "invalid URL of a database: SQLite has no servers, users and passwords. Write sqlite:////path/of/file.db, "
             "without options for user and password"
         )
+    if dialect == "mariadb" and not url.database:
+        raise ConfigError("invalid URL of a database: it names no database. Write mariadb://host/database")
     url = url.set(drivername=f"{dialect}+{_DRIVERS[dialect]}")
     if user is not None:
         url = url.set(username=user)
@@ -72,12 +78,14 @@ def open_engine(url: sa.URL, timeout_ms: int | None = None, *, limits_statements
     """Return the engine of a database; it connects with the first statement. Raises ConfigError without the driver.
 
     `timeout_ms` limits each statement, and the wait for a connection. The default suits a query. Without
-    `limits_statements` PostgreSQL works at a statement for as long as it takes, as at the rows of a large batch.
+    `limits_statements` the server works at a statement for as long as it takes, as at the rows of a large batch.
     """
     if url.get_backend_name() == "sqlite":
         return _sqlite(url, _BUSY_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000)
     statement_ms = _STATEMENT_TIMEOUT_MS if timeout_ms is None else timeout_ms
     try:
+        if url.get_backend_name() == "mariadb":
+            return _mariadb(url, statement_ms if limits_statements else 0)
         engine = sa.create_engine(
             url,
             pool_pre_ping=True,
@@ -98,6 +106,23 @@ def open_engine(url: sa.URL, timeout_ms: int | None = None, *, limits_statements
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {statement_ms if limits_statements else 0}")
 
     return engine
+
+
+def _mariadb(url: sa.URL, statement_ms: int) -> sa.Engine:
+    """Return an engine of MariaDB. The server ends a statement at its limit; the client waits a little longer.
+
+    0 is no limit.
+    """
+    limit_s = statement_ms / 1000
+    silence_s = limit_s + _CONNECT_TIMEOUT_S if limit_s else None
+    settings = {
+        "connect_timeout": _CONNECT_TIMEOUT_S,
+        "read_timeout": silence_s,
+        "write_timeout": silence_s,
+        "program_name": "streamgroup",
+        "init_command": f"SET SESSION max_statement_time = {limit_s}, {_STRICT}",
+    }
+    return sa.create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=settings)
 
 
 def _sqlite(url: sa.URL, timeout_s: float) -> sa.Engine:
@@ -141,6 +166,8 @@ def is_lost(error: BaseException) -> bool:
 def _refused(error: sa.exc.DBAPIError) -> bool:
     """Return whether the server could not be reached, is starting, or is about to stop."""
     cause = error.orig
+    if (code := mariadb_code(error)) is not None:
+        return code in _RETRIABLE_CODES and not _FINAL.search(str(cause))
     state = str(getattr(cause, "sqlstate", "") or "")
     if state:
         return state.startswith(("08", "57P")) or state in _RETRIABLE
@@ -151,8 +178,37 @@ def _refused(error: sa.exc.DBAPIError) -> bool:
 
 _RETRIABLE = {"40001", "40P01", "55P03", "57014"}
 """PostgreSQL's codes for a conflict of transactions, a deadlock, and the timeouts of a lock and a statement."""
-_FINAL = re.compile("password authentication failed|does not exist|no pg_hba.conf entry|is not permitted to log in")
-"""PostgreSQL's errors for connections that it will refuse again. libpq reports no error code for them."""
+_FINAL = re.compile(
+    "password authentication failed|does not exist|no pg_hba.conf entry|is not permitted to log in|"
+    "certificate verify failed"
+)
+"""Errors for connections that will be refused again. libpq reports no error code for them."""
+_RETRIABLE_CODES = {
+    *(1020, 1205, 1213, 1317, 1969),  # a row changed, a lock was not free in time, a deadlock, KILL, the time limit
+    *(1040, 1203, 1226),  # too many connections
+    *(1047, 1053, 1079, 1927),  # a node without its cluster, the server stops, KILL
+    *(1152, 1158, 1159, 1160, 1161, 1184),  # the connection ended, as the server reports it
+    *(2002, 2003, 2006, 2013, 2014, 2055),  # as the client reports it
+}
+"""MariaDB's codes for a conflict of transactions, and for a server that is away or busy."""
+
+
+def mariadb_code(error: sa.exc.DBAPIError) -> int | None:
+    """Return the code of an error that MariaDB or its driver reports, None for other databases."""
+    code = error.orig.args[0] if error.orig is not None and error.orig.args else None
+    return code if isinstance(code, int) else None
+
+
+def is_mariadb(connection: sa.Connection) -> bool:
+    """Return whether the database is MariaDB. SQLAlchemy also takes URLs of MySQL for it."""
+    return connection.dialect.name in ("mariadb", "mysql")
+
+
+_NAMES_ONLY = {1044, 1045, 1048, 1049, 1050, 1054, 1130, 1142, 1143, 1146, 1193, 1264, 1265, 1273, 1286, 1364, 1406}
+_NAMES_ONLY |= {1524, 1698, 2002, 2003}
+"""MariaDB's errors that quote names. Others also quote values or parts of statements."""
+_QUOTED = re.compile(r"'.*'(?= for key '[^']*'$)|'.*'", re.DOTALL)
+"""From the first quote to the last, but for the name of a key at the end. A value may have quotes in it."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -160,6 +216,11 @@ def reason_of(error: BaseException) -> str:
     cause: BaseException = error
     if isinstance(error, sa.exc.DBAPIError) and error.orig is not None:
         cause = error.orig
+        if (code := mariadb_code(error)) is not None:
+            text = str(cause.args[1]) if len(cause.args) > 1 else ""
+            text = text if code in _NAMES_ONLY else _QUOTED.sub("'…'", text, count=1)
+            line = text.strip().partition("\n")[0]
+            return f"{line or type(cause).__name__} (error {code})"
     line = str(cause).strip().partition("\n")[0]
     return line or type(cause).__name__
 

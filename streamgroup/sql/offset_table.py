@@ -17,19 +17,33 @@ from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 
 from streamgroup.errors import ConfigError, FencedError, OffsetStoreError
 from streamgroup.group.offsets import table_rows
 from streamgroup.group.offsets.table_rows import BatchPart, Claimant, Judgement, StoredOffset
 from streamgroup.model import CommittedOffset, TopicPartition
-from streamgroup.sql.database import is_lost, reason_of, shown, translated, wait_to_connect
+from streamgroup.sql.database import (
+    is_lost,
+    is_mariadb,
+    mariadb_code,
+    reason_of,
+    shown,
+    translated,
+    wait_to_connect,
+)
 
 TABLE = "streamgroup_offsets"
 LONGEST_GROUP = 255
 """Characters of a group id. Kafka takes longer ones, and databases limit the size of a key."""
 _LONGEST_TOPIC = 249
-_PARTITIONS_AT_ONCE = 1000
-"""Rows that one statement locks: SQLite takes 32 766 parameters."""
+_PARTITIONS_AT_ONCE = 500
+"""Rows that one statement locks. SQLite takes 32 766 parameters; MariaDB may not look up 1000 rows by their key."""
+_COLLATION = "utf8mb4_nopad_bin"
+"""Of MariaDB, whose other collations take `a` for `A` or for `a` with a blank at its end."""
+_KEYS_ONLY = "FORCE INDEX (PRIMARY)"
+"""InnoDB locks every row that it reads: with this hint not those of other members."""
+_TIME = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mariadb", "mysql")
 _FIELDS = tuple(field.name for field in fields(StoredOffset))
 
 Rows = Mapping[TopicPartition, StoredOffset]
@@ -51,11 +65,24 @@ class OffsetTable:
             sa.Column("member", sa.String(64), nullable=False),
             sa.Column("leader_epoch", sa.Integer, nullable=False),
             sa.Column("metadata", sa.Text, nullable=False),
-            sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
+            sa.Column("updated_at", _TIME, nullable=False),
+            mariadb_engine="InnoDB",
+            mariadb_row_format="DYNAMIC",  # for keys of more than 767 bytes
+            mariadb_charset="utf8mb4",
+            mariadb_collate=_COLLATION,
         )
 
     def create(self, connection: sa.Connection) -> None:
-        """Create the table if the database lacks it. Two members may do so at the same time."""
+        """Create the table if the database lacks it. Two members may do so at the same time.
+
+        Call it in a transaction of its own: MariaDB commits what came before. Raises OffsetStoreError if somebody has
+        created the table in MariaDB without transactions, or with a collation that takes different groups for one.
+        """
+        if is_mariadb(connection):
+            if not sa.inspect(connection).has_table(TABLE):
+                connection.execute(sa.schema.CreateTable(self.table, if_not_exists=True))
+            _require_options(connection)
+            return
         if sa.inspect(connection).has_table(TABLE):
             return
         try:
@@ -80,7 +107,12 @@ class OffsetTable:
                 f"cannot store offsets of a group with an id of {len(group)} characters: the offset table takes "
                 f"{LONGEST_GROUP}. Give the group a shorter id"
             )
-        for tp in sorted(set(partitions) - self.read(connection, group).keys()):
+        missing = sorted(set(partitions) - self.read(connection, group).keys())
+        if is_mariadb(connection) and missing:  # a deadlock ends the savepoint, and the error of that would hide it
+            statement = mysql.insert(self.table).on_duplicate_key_update(claim=self.table.c.claim)
+            connection.execute(statement, [self._values(group, tp, StoredOffset()) for tp in missing])
+            return
+        for tp in missing:
             with suppress(sa.exc.IntegrityError), connection.begin_nested():  # another member has inserted it
                 connection.execute(sa.insert(self.table), self._values(group, tp, StoredOffset()))
 
@@ -174,7 +206,10 @@ class OffsetTable:
         wanted, rows = sorted(set(partitions)), dict[TopicPartition, StoredOffset]()
         for first in range(0, len(wanted), _PARTITIONS_AT_ONCE):
             some = [tuple(tp) for tp in wanted[first : first + _PARTITIONS_AT_ONCE]]
-            rows |= self._rows(connection, self._select(group).where(key.in_(some)).with_for_update())
+            select = self._select(group).where(key.in_(some)).with_for_update()
+            for name in ("mariadb", "mysql"):
+                select = select.with_hint(self.table, _KEYS_ONLY, name)
+            rows |= self._rows(connection, select)
         return rows
 
     def _rows(self, connection: sa.Connection, select: sa.Select[Any]) -> dict[TopicPartition, StoredOffset]:
@@ -217,6 +252,17 @@ class OffsetTable:
                 }
                 for tp, row in rows.items()
             ],
+        )
+
+
+def _require_options(connection: sa.Connection) -> None:
+    """Raise OffsetStoreError if the table in MariaDB is not in InnoDB, or has another collation."""
+    options = {name.partition("_")[2]: value for name, value in sa.inspect(connection).get_table_options(TABLE).items()}
+    engine, collation = options.get("engine"), options.get("collate")
+    if (engine, collation) != ("InnoDB", _COLLATION):
+        raise OffsetStoreError(
+            f"cannot store offsets in MariaDB: the table {TABLE} has the engine {engine} and the collation {collation}."
+            f" Run: ALTER TABLE {TABLE} ENGINE=InnoDB, CONVERT TO CHARACTER SET utf8mb4 COLLATE {_COLLATION}"
         )
 
 
@@ -280,8 +326,12 @@ def batch_transaction(
                     f"cannot store the batch in {shown(engine.url)}: the engine's isolation level is AUTOCOMMIT, so "
                     "rows and offsets would not change together. Create the engine without it"
                 )
+            if is_mariadb(connection):
+                connection.exec_driver_sql(f"SAVEPOINT {_GUARD}")
         yield Transaction(connection, judgement is Judgement.REPLAY)
         with _statements(engine):
+            if is_mariadb(connection):
+                _require_guard(connection)
             if judgement is Judgement.NEW:
                 for batch in ordered:
                     table.add(connection, batch.group, batch.moving, rows[batch.group])
@@ -308,6 +358,32 @@ def _statements(engine: sa.Engine) -> AbstractContextManager[None]:
         engine.url,
         "Nothing was stored. Correct the cause and start the query again: it repeats the batch",
     )
+
+
+_GUARD = "streamgroup_batch"
+"""A savepoint after the locks of a batch. MariaDB drops it when it ends the transaction without being asked to."""
+
+
+def _require_guard(connection: sa.Connection) -> None:
+    """Raise OffsetStoreError if MariaDB has ended the transaction since its rows were locked.
+
+    A deadlock rolls the transaction back, and CREATE TABLE commits it. Later statements belong to another transaction,
+    which has not locked the offsets: rows would be lost after the first, and stored twice after the second.
+    """
+    try:
+        connection.exec_driver_sql(f"RELEASE SAVEPOINT {_GUARD}")
+    except sa.exc.DBAPIError as error:
+        if mariadb_code(error) != _NO_SAVEPOINT:
+            raise
+        raise OffsetStoreError(
+            "cannot store the batch in MariaDB: a statement in the block has ended the transaction, either by a "
+            "deadlock or because it commits, as CREATE TABLE and TRUNCATE do. The offsets are not stored; rows that "
+            "were written before a statement that commits are. Create tables before the transaction, and do not catch "
+            "errors of its statements"
+        ) from None
+
+
+_NO_SAVEPOINT = 1305
 
 
 def _commits_statements(connection: sa.Connection) -> bool:
@@ -352,6 +428,9 @@ def _find_out(
             with engine.connect() as connection, connection.begin():
                 if connection.dialect.name == "postgresql":  # the lost session may hold the locks for hours
                     connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}")
+                if is_mariadb(connection):
+                    connection.detach()  # the setting would stay with a connection of the pool
+                    connection.exec_driver_sql(f"SET SESSION max_statement_time = {_LOCK_TIMEOUT_MS / 1000}")
                 is_stored = _judge(connection, table, batches)[0] is Judgement.REPLAY
         except (FencedError, OffsetStoreError) as error:
             reason = str(error)

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
+import sqlalchemy as sa
 from click.testing import CliRunner
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
@@ -21,14 +21,17 @@ from kazoo.client import KazooClient
 
 from streamgroup.cli.main import main
 from streamgroup.errors import ConfigError
+from streamgroup.sql.database import open_engine, url_of
 from streamgroup.testing import (
     KafkaServer,
+    MariaDbServer,
     PostgresServer,
     ServerStartError,
     ZooKeeperServer,
     archive_classes,
     create_topic,
     java_tool,
+    mariadb,
     postgres,
 )
 from streamgroup.testing.ports import LOOPBACK, free_ports
@@ -355,23 +358,26 @@ def kept() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-def test_postgres_keeps_its_data_and_port_over_a_crash(kept: Path) -> None:
-    def rows(server: PostgresServer) -> list[str]:
-        with psycopg.connect(server.url, autocommit=True) as connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS t (value text)")
-            connection.execute("INSERT INTO t VALUES ('one')")
-            return [value for (value,) in connection.execute("SELECT value FROM t")]
+@pytest.mark.parametrize("kind", [PostgresServer, MariaDbServer])
+def test_a_database_keeps_its_data_and_port_over_a_crash(
+    kind: type[PostgresServer] | type[MariaDbServer], kept: Path
+) -> None:
+    def rows(server: PostgresServer | MariaDbServer) -> list[str]:
+        with open_engine(url_of(server.url)).begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS t (value text)")
+            connection.exec_driver_sql("INSERT INTO t VALUES ('one')")
+            return [value for (value,) in connection.exec_driver_sql("SELECT value FROM t")]
 
-    with PostgresServer(data_dir=kept) as server:
+    with kind(data_dir=kept) as server:
         assert (rows(server), server.alive) == (["one"], True)
         url = server.url
         server.kill()
         assert not server.alive
-        with pytest.raises(psycopg.OperationalError, match="refused"):
-            psycopg.connect(url)
+        with pytest.raises(sa.exc.OperationalError, match="refused"):
+            rows(server)
         server.restart()
         assert (rows(server), server.url) == (["one"] * 2, url)
-    with PostgresServer(data_dir=kept) as server:
+    with kind(data_dir=kept) as server:
         assert rows(server) == ["one"] * 3
 
 
@@ -383,3 +389,21 @@ def test_postgres_that_is_not_installed_is_an_error_with_the_next_step(monkeypat
         PostgresServer().start()
     with pytest.raises(ConfigError, match="is not started"):
         print(PostgresServer().url)
+
+
+def test_mariadb_that_is_not_installed_is_an_error_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mariadb, "_SYSTEM", "/nowhere")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigError, match=r"not installed\. On Debian: apt-get install mariadb-server-core"):
+        MariaDbServer().start()
+    with pytest.raises(ConfigError, match="this MariaDbServer is not started"):
+        print(MariaDbServer().url)
+
+
+def test_mariadb_lets_nobody_in_without_the_password(streamgroup_mariadb: MariaDbServer) -> None:
+    url = url_of(streamgroup_mariadb.url)
+    for user in ("streamgroup", "root", "mysql", ""):
+        with pytest.raises(sa.exc.OperationalError, match="Access denied"):
+            open_engine(url.set(username=user, password="", database="mysql")).connect()
+    with open_engine(url).connect() as connection, pytest.raises(sa.exc.OperationalError, match="denied"):
+        connection.exec_driver_sql("SELECT * FROM mysql.global_priv")

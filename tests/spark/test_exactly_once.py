@@ -17,7 +17,7 @@ import streamgroup
 from streamgroup.model import TopicPartition
 from streamgroup.sql.database import open_engine, url_of
 from streamgroup.sql.offset_table import OffsetTable
-from streamgroup.testing import PostgresServer
+from streamgroup.testing import MariaDbServer, PostgresServer
 from streamgroup.testing.directories import write_private
 from tests.spark.support import Load, Streams, committed, log_ends, reset_offsets
 from tests.spark.test_restart import forget_last_commit
@@ -32,13 +32,17 @@ TABLE = OffsetTable()
 Write = Callable[[DataFrame, int], None]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     kind = request.param
-    url = f"sqlite:///{tmp_path}/orders.db" if kind == "sqlite" else request.getfixturevalue("streamgroup_postgres").url
-    made = Database(url)
+    made = Database(
+        f"sqlite:///{tmp_path}/orders.db" if kind == "sqlite" else request.getfixturevalue(f"streamgroup_{kind}").url
+    )
     yield made
     made.engine.dispose()
+
+
+EACH = pytest.mark.parametrize("database", ["sqlite", "postgres", "mariadb"], indirect=True)
 
 
 class Database:
@@ -112,6 +116,7 @@ def queries(streams: Streams, load: Load, database: Database, request: pytest.Fi
     return Queries(streams, load, database, request.node.name)
 
 
+@EACH
 def test_rows_and_offsets_are_stored_together(queries: Queries) -> None:
     queries.load.send(200)
     queries.run("one", maxOffsetsPerTrigger=60)
@@ -207,6 +212,7 @@ def test_a_group_that_begins_to_use_a_table_goes_on_at_its_commits(queries: Quer
     assert set(first).isdisjoint(second)
 
 
+@EACH
 def test_two_members_and_one_that_takes_over_store_each_record_once(queries: Queries) -> None:
     one = queries.start("one", trigger={"processingTime": "0 seconds"})
     queries.load.send(200)
@@ -222,10 +228,11 @@ def test_two_members_and_one_that_takes_over_store_each_record_once(queries: Que
     assert Counter(queries.database.values()) == Counter(queries.load.sent)
 
 
+@pytest.mark.parametrize("kind", [PostgresServer, MariaDbServer])
 def test_a_database_that_restarts_holds_the_query_up_and_loses_and_repeats_nothing(
-    streams: Streams, load: Load, request: pytest.FixtureRequest
+    streams: Streams, load: Load, request: pytest.FixtureRequest, kind: type[PostgresServer] | type[MariaDbServer]
 ) -> None:
-    with PostgresServer() as server:
+    with kind() as server:
         queries = Queries(streams, load, Database(server.url), request.node.name)
         load.send(100)
         query = queries.start("one", trigger={"processingTime": "0 seconds"})

@@ -124,6 +124,7 @@ def bill(**changes: Any) -> dict[str, Any]:
         "uplot",
         "sqlalchemy",
         "psycopg",
+        "pymysql",
     ]
     parts = [{"name": name, "version": "1", "licenses": [{}]} for name in names]
     ours = {"name": "streamgroup", "version": version()}

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import psycopg
+import pymysql
 import pytest
 import sqlalchemy as sa
 
@@ -25,6 +26,7 @@ REFUSED = 'connection to server at "127.0.0.1", port 5432 failed'
             "postgresql+psycopg",
             "postgresql://db:5433/orders",
         ),
+        ("mariadb://u:secret@db:3307/orders?ssl_ca=/ca.pem", "mariadb+pymysql", "mariadb://db:3307/orders"),
         ("sqlite:////data/orders.db", "sqlite+pysqlite", "sqlite:////data/orders.db"),
     ],
 )
@@ -47,6 +49,8 @@ def test_user_and_password_replace_those_of_the_url() -> None:
         ("jdbc:postgresql://db/orders?password=secret", "begins with 'jdbc:'"),
         ("orders", "expected one such as"),
         ("oracle://u:secret@db/orders", "unsupported database 'oracle'"),
+        ("mysql://u:secret@db/orders", "unsupported database 'mysql'. Supported are mariadb"),
+        ("mariadb://u:secret@db", "it names no database"),
         ("sqlite://", "it names no file"),
         ("sqlite:///:memory:", "it names no file"),
         ("sqlite://u:secret@/orders.db", "SQLite has no servers"),
@@ -88,6 +92,20 @@ def busy() -> sqlite3.OperationalError:
         (failure(psycopg.errors.DiskFull("could not extend file")), False),
         (failure(psycopg.errors.DeadlockDetected("deadlock detected")), True),
         (failure(psycopg.errors.QueryCanceled("canceling statement due to statement timeout")), True),
+        (failure(pymysql.OperationalError(2003, "Can't connect to MySQL server on 'db' (Connection refused)")), True),
+        (failure(pymysql.OperationalError(2003, "Can't connect to … certificate verify failed: expired")), False),
+        (failure(pymysql.OperationalError(2006, "MySQL server has gone away")), True),
+        (failure(pymysql.OperationalError(1927, "Connection was killed")), True),
+        (failure(pymysql.OperationalError(1053, "Server shutdown in progress")), True),
+        (failure(pymysql.OperationalError(1040, "Too many connections")), True),
+        (failure(pymysql.OperationalError(1205, "Lock wait timeout exceeded")), True),
+        (failure(pymysql.OperationalError(1213, "Deadlock found")), True),
+        (failure(pymysql.OperationalError(1020, "Record has changed since last read")), True),
+        (failure(pymysql.InterfaceError(0, ""), invalidated=True), True),
+        (failure(pymysql.OperationalError(1045, "Access denied for user")), False),
+        (failure(pymysql.OperationalError(1049, "Unknown database 'orders'")), False),
+        (failure(pymysql.OperationalError(1142, "INSERT command denied to user")), False),
+        (failure(pymysql.OperationalError(1021, "Disk full")), False),
         (failure(busy()), True),
         (failure(sqlite3.OperationalError("no such table: orders")), False),
         (sa.exc.TimeoutError("QueuePool limit"), True),
@@ -107,6 +125,28 @@ def test_an_error_shows_the_first_line_of_the_database_and_no_values() -> None:
         translated("store", sa.make_url("sqlite:///x"), "Do this"),
     ):
         raise error
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "shown_text"),
+    [
+        (1045, "Access denied for user 'u'@'h' (using password: YES)", None),
+        (1146, "Table 'shop.orders' doesn't exist", None),
+        (1205, "Lock wait timeout exceeded; try restarting transaction", None),
+        (1062, "Duplicate entry 'secret' for key 'PRIMARY'", "Duplicate entry '…' for key 'PRIMARY'"),
+        (1062, "Duplicate entry 'it's secret' for key 'a' for key 'b'", "Duplicate entry '…' for key 'b'"),
+        (
+            1366,
+            "Incorrect integer value: 'a\nsecret' for column `o`.`n` at row 1",
+            "Incorrect integer value: '…' for column `o`.`n` at row 1",
+        ),
+        (1064, "right syntax to use near 'secret ('a', 'b')' at line 1", "right syntax to use near '…' at line 1"),
+        (0, "", "OperationalError"),
+    ],
+)
+def test_an_error_of_mariadb_shows_names_and_no_values(code: int, message: str, shown_text: str | None) -> None:
+    text = reason_of(failure(pymysql.OperationalError(code, message)))
+    assert text == f"{message if shown_text is None else shown_text} (error {code})"
 
 
 def test_a_transaction_of_sqlite_takes_the_lock_when_it_begins(tmp_path: Path) -> None:
