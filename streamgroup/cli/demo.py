@@ -1,20 +1,26 @@
-"""`streamgroup demo`: two spark-submit jobs share a group of a real Kafka, and every record arrives exactly once."""
+"""`streamgroup demo`: two spark-submit jobs share a group of a real Kafka, and every record arrives exactly once.
+
+Without `--sql` the second job is drained. With it, both jobs write into one table, and the second job is killed.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import click
 import numpy as np
@@ -25,6 +31,7 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.table import Table
 
+from streamgroup.cli._checkpoint_files import CheckpointFiles, documents_in
 from streamgroup.cli._cluster import cluster_of
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
 from streamgroup.cli._record_writer import RecordWriter
@@ -32,13 +39,14 @@ from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.kafka.cluster import admin
 from streamgroup.kafka.cluster.changes import create_topics
 from streamgroup.logline import message_of
-from streamgroup.model import LATEST
+from streamgroup.model import LATEST, OffsetRange, TopicPartition
 from streamgroup.options.parse import parse_sink
 from streamgroup.options.types import Isolation
 from streamgroup.spark_home import spark_submit
 from streamgroup.testing import KafkaServer
 
 TOPIC, GROUP, PARTITIONS = "orders", "orders-ingest", 6
+SHARED = {"a": PARTITIONS // 2, "b": PARTITIONS // 2}
 STEP_TIMEOUT_S = 90.0
 
 
@@ -52,12 +60,22 @@ STEP_TIMEOUT_S = 90.0
 @click.option(
     "--rate", type=click.IntRange(1, 100_000), default=2_000, show_default=True, metavar="N", help="Records per second."
 )
-def demo(output: Path | None, rate: int) -> None:
+@click.option(
+    "--sql",
+    is_flag=True,
+    help="Let both jobs write into one table of SQLite, and kill the second one (kill -9) in a batch. Requires the "
+    "extra sql.",
+)
+def demo(output: Path | None, rate: int, *, sql: bool) -> None:
     """Run two jobs that share a group of a real Kafka, all on this machine.
 
-    The second job joins and is drained while records arrive. At the end the command checks that every record arrived
-    exactly once. The exit code is 1 if not.
+    The second job joins and is drained while records arrive. With --sql it is killed and starts again. At the end the
+    command checks that every record arrived exactly once. The exit code is 1 if not.
     """
+    if sql and find_spec("sqlalchemy") is None:
+        raise ConfigError(
+            "cannot run the demo with --sql: the Python package sqlalchemy is not installed. Install streamgroup[sql]"
+        )
     console = Console()
     home = Path(tempfile.mkdtemp(prefix="streamgroup-demo-")) if output is None else output
     try:
@@ -69,19 +87,27 @@ def demo(output: Path | None, rate: int) -> None:
     # SIGTERM must unwind the stack like Ctrl-C: the jobs have sessions of their own and would outlive the demo.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began = time.monotonic()
-    passed = _Demo(console, home, rate).run()
+    passed = (_SqlDemo if sql else _Demo)(console, home, rate).run()
     console.print(f"\nFiles and logs are in {home}; it took {time.monotonic() - began:.0f} s.")
     sys.exit(0 if passed else 1)
 
 
 class _Demo:
-    """The steps of the demo."""
+    """The steps of the demo: two jobs write Parquet files, and the second one is drained."""
+
+    sink = """\
+format = "parquet"
+path = "{home}/rows/{{member}}"
+checkpoint = "{home}/checkpoints/{{member}}"
+columns = ["CAST(CAST(value AS STRING) AS BIGINT) AS number", "partition", "offset"]
+"""
 
     def __init__(self, console: Console, home: Path, rate: int) -> None:
         self.console = console
         self.home = home
         self.rate = rate
         self.step = 0
+        self.conf = home / "ingest.toml"
 
     def run(self) -> bool:
         with ExitStack() as stack:
@@ -93,43 +119,60 @@ class _Demo:
             load = stack.enter_context(Load(kafka.bootstrap_servers, TOPIC, PARTITIONS, self.rate))
             self.note(f"producing {self.rate} records/s, each with its own number")
 
-            conf = self.home / "ingest.toml"
-            conf.write_text(settings_of(kafka.bootstrap_servers, GROUP, TOPIC, self.home))
-            self.say(f"spark-submit jobs/ingest.py --config {conf.name} --member a")
-            a = stack.enter_context(Job("a", conf, self.home, self.console))
+            self.conf.write_text(settings_of(kafka.bootstrap_servers, GROUP, TOPIC, self.home, self.sink))
+            a = self.submit(stack, "a")
             self.wait(lambda: watch.owners() == {"a": PARTITIONS}, "a holds all partitions", a)
             self.wait(lambda: a.batches >= 2, "a has written two batches", a)
             self.show(watch)
 
-            self.say(f"spark-submit jobs/ingest.py --config {conf.name} --member b")
-            b = stack.enter_context(Job("b", conf, self.home, self.console))
-            half = PARTITIONS // 2
-            self.wait(lambda: watch.owners() == {"a": half, "b": half}, "the partitions are shared", a, b)
+            b = self.submit(stack, "b")
+            self.wait(lambda: watch.owners() == SHARED, "the partitions are shared", a, b)
             self.wait(lambda: b.batches >= 2, "b has written two batches", a, b)
             self.show(watch)
 
-            self.say("SIGTERM to b: it finishes its batch, commits it and leaves the group")
-            b.stop()
-            self.wait(lambda: watch.owners() == {"a": PARTITIONS}, "a has all partitions again", a)
-            self.show(watch)
+            running = self.interrupt(stack, watch, a, b)
+            self.finish(watch, running, load)
+        return self.check(load.count)
 
-            self.say("the producer stops; a reads the rest, then a stops too")
-            produced = load.finish()
-            self.wait(lambda: watch.lag() == 0, "the group's lag is 0", a)
-            a.stop()
-            self.show(watch)
-        return self.check(produced)
+    def interrupt(self, stack: ExitStack, watch: Watch, a: Job, b: Job) -> list[Job]:
+        """Let b leave the group, and return the jobs that run then."""
+        self.say("SIGTERM to b: it finishes its batch, commits it and leaves the group")
+        b.stop()
+        self.wait(lambda: watch.owners() == {"a": PARTITIONS}, "a has all partitions again", a)
+        self.show(watch)
+        return [a]
+
+    def finish(self, watch: Watch, running: list[Job], load: Load) -> None:
+        names = " and ".join(job.member for job in running)
+        self.say(f"the producer stops; {names} read{'s' * (len(running) == 1)} the rest, and then SIGTERM to {names}")
+        load.finish()
+        self.wait(lambda: watch.lag() == 0, "the group's lag is 0", *running)
+        for job in running:
+            job.stop()
+        self.show(watch)
 
     def check(self, produced: int) -> bool:
-        """Compare the rows of the Parquet files with the produced records. Return whether they are equal."""
+        """Compare the rows of both members with the produced records. Return whether they are equal."""
         self.console.print(Rule("result"))
-        table, exact = result_table(produced, {member: read_rows(self.home, member, COLUMNS) for member in ("a", "b")})
+        table, exact = result_table(produced, {member: self.rows(member) for member in ("a", "b")})
         self.console.print(table)
+        self.show_offsets()
         verdict = (
             "[bold green]every record arrived exactly once" if exact else "[bold red]records are missing or repeated"
         )
         self.console.print(verdict)
         return exact
+
+    def rows(self, member: str) -> list[tuple[int, ...]]:
+        """Return the rows that a member has written, with `COLUMNS`."""
+        return read_rows(self.home, member, COLUMNS)
+
+    def show_offsets(self) -> None:
+        """Show the offsets that are stored with the rows. Files have none."""
+
+    def submit(self, stack: ExitStack, member: str) -> Job:
+        self.say(f"spark-submit jobs/ingest.py --config {self.conf.name} --member {member}")
+        return stack.enter_context(Job(member, self.conf, self.home, self.console))
 
     def say(self, text: str) -> None:
         self.step += 1
@@ -149,16 +192,108 @@ class _Demo:
             if condition():
                 self.note(what)
                 return
-        raise StreamGroupError(
+        raise self.too_slow(what)
+
+    def too_slow(self, what: str) -> StreamGroupError:
+        return StreamGroupError(
             f"the demo failed at step {self.step}: not within {STEP_TIMEOUT_S:.0f} s: {what}. Read the jobs' logs in "
             f"{self.home}"
         )
 
 
-def _until(deadline: float) -> Iterator[None]:
+class _SqlDemo(_Demo):
+    """Two jobs write into one table of SQLite. The second one is killed in a batch, and starts again."""
+
+    sink = """\
+format = "streamgroup-sql"
+checkpoint = "{home}/checkpoints/{{member}}"
+columns = ["'{{member}}' AS member", "CAST(CAST(value AS STRING) AS BIGINT) AS number", "partition", "offset"]
+
+[sink.options]
+url = "sqlite:///{home}/shop.db"
+dbtable = "orders"
+createTable = true
+"""
+
+    def interrupt(self, stack: ExitStack, watch: Watch, a: Job, b: Job) -> list[Job]:
+        self.say("kill -9 to b when its rows are in the table, and before Spark and Kafka have noted that")
+        batch = self.kill(a, b)
+        self.note(f"b is dead: the table has the rows of its batch {batch.number}, its checkpoint lacks the completion")
+        self.console.print(batch.table(watch))
+        self.wait(lambda: watch.owners() == {"a": PARTITIONS}, "a has all partitions", a)
+        done = a.batches
+        self.wait(lambda: a.batches > done, "a has written another batch", a)
+
+        again = self.submit(stack, "b")
+        self.wait(lambda: watch.owners() == SHARED, "the partitions are shared again", a, again)
+        self.wait(lambda: again.batches >= 1, "b has written a batch", a, again)
+        return [a, again]
+
+    def kill(self, a: Job, b: Job) -> UnfinishedBatch:
+        """Kill b in a batch with rows in the table. Its JVM is stopped meanwhile, so the batch cannot complete."""
+        for _ in _until(time.monotonic() + STEP_TIMEOUT_S, every=0.002):
+            a.check()
+            b.check()
+            if stored_unfinished(self.home, b.member) is None:
+                continue
+            with b.stopped():
+                batch = stored_unfinished(self.home, b.member)
+                if batch is not None:
+                    b.kill()
+                    return batch
+        raise self.too_slow("b has stored a batch that is not completed")
+
+    def show_offsets(self) -> None:
+        self.console.print(f"[dim]{SELECT}")
+        self.console.print(_table(("topic", "partition", "next_offset"), select(self.home, SELECT)))
+
+    def rows(self, member: str) -> list[tuple[int, ...]]:
+        return select(self.home, "SELECT number, partition FROM orders WHERE member = ?", member)
+
+
+SELECT = "SELECT topic, partition, next_offset FROM streamgroup_offsets ORDER BY partition"
+
+
+def select(home: Path, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement in the demo's database."""
+    with closing(sqlite3.connect(home / "shop.db", timeout=TIMEOUT_MS / 1000)) as connection:
+        return connection.execute(statement, values).fetchall()
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedBatch:
+    """A batch of a job with its rows in the table, which its checkpoint does not have as completed."""
+
+    number: int
+    ranges: tuple[OffsetRange, ...]
+
+    def table(self, watch: Watch) -> Table:
+        """Return a table with the offsets of the batch, and where the group's committed offsets are."""
+        committed = {row.partition: row.committed.offset for row in watch.describe() if row.committed}
+        rows = [
+            (r.partition.topic, r.partition.partition, r.start, r.until, committed.get(r.partition))
+            for r in self.ranges
+        ]
+        return _table(("TOPIC", "PARTITION", "START-OF-BATCH", "OFFSET-IN-TABLE", "OFFSET-IN-KAFKA"), rows)
+
+
+def stored_unfinished(home: Path, member: str) -> UnfinishedBatch | None:
+    """Return the newest batch of a member if the table has its rows and its checkpoint lacks the completion."""
+    files = CheckpointFiles(str(home / "checkpoints" / member))
+    number = files.batches()[-1]
+    if files.is_sunk(number):
+        return None
+    ranges = [one for document in documents_in(files.offsets(number)).values() for one in document.ranges]
+    stored = {TopicPartition(topic, partition): offset for topic, partition, offset in select(home, SELECT)}
+    if not ranges or any(stored.get(one.partition) != one.until for one in ranges):
+        return None
+    return UnfinishedBatch(number, tuple(ranges))
+
+
+def _until(deadline: float, every: float = 0.2) -> Iterator[None]:
     while time.monotonic() < deadline:
         yield
-        time.sleep(0.2)
+        time.sleep(every)
 
 
 COLUMNS = ("number", "partition")
@@ -184,11 +319,7 @@ startingOffsets = "earliest"
 processing_time = "1 second"
 
 [sink]
-format = "parquet"
-path = "{home}/rows/{{member}}"
-checkpoint = "{home}/checkpoints/{{member}}"
-columns = ["CAST(CAST(value AS STRING) AS BIGINT) AS number", "partition", "offset"]
-
+{sink}
 [spark]
 app_name = "demo"
 
@@ -197,8 +328,8 @@ spark.ui.enabled = "false"
 """
 
 
-def settings_of(servers: str, group: str, topic: str, home: Path) -> str:
-    return _SETTINGS.format(servers=servers, group=group, topic=topic, home=home)
+def settings_of(servers: str, group: str, topic: str, home: Path, sink: str) -> str:
+    return _SETTINGS.format(servers=servers, group=group, topic=topic, sink=sink.format(home=home))
 
 
 class Load:
@@ -285,7 +416,7 @@ class Job:
         assert self._process.stdout is not None
         colour = "yellow" if self.member == "a" else "magenta"
         shown_at = 0.0
-        with self._log.open("w") as log:
+        with self._log.open("a") as log:
             for line in self._process.stdout:
                 log.write(line)
                 log.flush()
@@ -322,6 +453,22 @@ class Job:
             ) from None
         if failed:
             self.check()
+        self._reader.join(5)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the job's JVM (SIGSTOP), which writes the checkpoint, and let it continue unless it was killed."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill the job (SIGKILL) as the kernel does without memory: its JVM and its Python."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(10)
         self._reader.join(5)
 
 
@@ -361,19 +508,29 @@ class Watch:
 
 def group_table(rows: list[OffsetRow]) -> Table:
     """Return a table of the partitions with their members and lag."""
-    table = Table(title="streamgroup groups --describe", title_justify="left", title_style="dim")
-    for column in ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CLIENT-ID"):
-        table.add_column(column, justify="left" if column in ("TOPIC", "CLIENT-ID") else "right")
+    columns = ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CLIENT-ID")
+    found = [
+        (
+            row.partition.topic,
+            row.partition.partition,
+            row.committed.offset if row.committed else None,
+            row.log_end,
+            row.lag,
+            row.member.client_id if row.member else None,
+        )
+        for row in rows
+        if row.partition is not None
+    ]
+    return _table(columns, found, title="streamgroup groups --describe", title_justify="left", title_style="dim")
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[int | str | None]], **style: Any) -> Table:
+    """Return a table of numbers and names. A dash stands for what is unknown."""
+    table = Table(**style)
+    for column in columns:
+        table.add_column(column, justify="left" if column.lower() in ("topic", "client-id") else "right")
     for row in rows:
-        if row.partition is not None:
-            table.add_row(
-                row.partition.topic,
-                str(row.partition.partition),
-                _text(row.committed.offset if row.committed else None),
-                _text(row.log_end),
-                _text(row.lag),
-                row.member.client_id if row.member else "-",
-            )
+        table.add_row(*("-" if cell is None else f"{cell:,}" if isinstance(cell, int) else cell for cell in row))
     return table
 
 
@@ -400,7 +557,3 @@ def result_table(produced: int, rows: Mapping[str, list[tuple[int, ...]]]) -> tu
     table.add_section()
     table.add_row("produced", f"{produced:,}", "", f"{missing:,}", f"{repeated:,}")
     return table, missing == 0 and repeated == 0 and len(counts) == produced
-
-
-def _text(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"

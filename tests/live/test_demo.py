@@ -15,8 +15,9 @@ LONGEST_S = 180
 
 
 @pytest.mark.timeout(LONGEST_S + 60)
-def test_the_demo_accounts_for_every_record_within_three_minutes(tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).with_name("streamgroup")), "demo", "--output", str(tmp_path / "demo")]
+@pytest.mark.parametrize("options", [[], ["--sql"]], ids=["files", "database"])
+def test_the_demo_accounts_for_every_record_within_three_minutes(tmp_path: Path, options: list[str]) -> None:
+    command = [str(Path(sys.executable).with_name("streamgroup")), "demo", "--output", str(tmp_path / "demo"), *options]
     began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S + 30, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

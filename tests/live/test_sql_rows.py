@@ -12,7 +12,6 @@ from streamgroup.errors import ConfigError
 from streamgroup.sql.columns import Column, find_target
 from streamgroup.sql.database import open_engine, url_of
 from streamgroup.sql.staging import add, drop_staging, stage
-from streamgroup.testing import PostgresServer
 from tests.unit.sql import test_staging as of_sqlite
 
 pytestmark = pytest.mark.live
@@ -21,9 +20,10 @@ limit = of_sqlite.limit
 globals().update({name: test for name, test in vars(of_sqlite).items() if name.startswith("test_")})
 
 
-@pytest.fixture
-def engine(streamgroup_postgres: PostgresServer) -> Iterator[sa.Engine]:
-    made = open_engine(url_of(streamgroup_postgres.url))
+@pytest.fixture(params=["postgresql", "mariadb"])
+def engine(request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
+    fixture = {"postgresql": "streamgroup_postgres", "mariadb": "streamgroup_mariadb"}[request.param]
+    made = open_engine(url_of(request.getfixturevalue(fixture).url))
     with made.begin() as connection:
         sa.Table("orders", sa.MetaData()).drop(connection, checkfirst=True)
     drop_staging(made, "streamgroup_staging_")
@@ -39,6 +39,10 @@ def store(engine: sa.Engine, type_: str, value: pa.Array) -> None:
         add(connection, target, [staged])
 
 
+only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+
+
+@only_postgresql
 @pytest.mark.parametrize(
     ("of_table", "type_", "value", "stored"),
     [
@@ -69,6 +73,7 @@ def test_postgresql_converts_staged_values_to_the_types_of_the_table(
         assert connection.execute(sa.text("SELECT CAST(c AS text) FROM orders")).scalars().all() == [stored]
 
 
+@only_postgresql
 @pytest.mark.parametrize(
     ("of_table", "type_", "value", "cause"),
     [
@@ -92,6 +97,7 @@ def test_a_value_that_does_not_fit_stores_nothing(
         assert connection.execute(sa.text("SELECT count(*) FROM orders")).scalar_one() == 0
 
 
+@only_postgresql
 def test_a_table_in_a_schema_is_created_and_found_there(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         connection.exec_driver_sql("DROP SCHEMA IF EXISTS sales CASCADE")

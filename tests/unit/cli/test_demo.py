@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import signal
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,9 +28,18 @@ from streamgroup.cli.demo import Job as JobPart
 from streamgroup.cli.demo import Load as LoadPart
 from streamgroup.cli.demo import Watch as WatchPart
 from streamgroup.cli.main import main
+from streamgroup.coordinator.planning.document import to_value
 from streamgroup.errors import ErrorCode, StreamGroupError
 from streamgroup.jobs.config import load
-from streamgroup.model import CommittedOffset, GroupDescription, MemberDescription, TopicPartition
+from streamgroup.model import (
+    CommittedOffset,
+    Document,
+    GroupDescription,
+    MemberDescription,
+    OffsetRange,
+    Position,
+    TopicPartition,
+)
 from tests.fakes.cluster import FakeCluster, Logs
 from tests.fakes.scripted_cluster import ScriptedCluster
 from tests.unit.cli.shown import orders
@@ -51,11 +63,54 @@ class DemoScript:
         self.left = 0
         """The group's lag at the end."""
         self.on_look: Any = lambda: None
+        self.on_check: Any = lambda: None
+        self.on_stopped: Any = lambda: None
         self.failure: StreamGroupError | None = None
 
     def owners(self) -> dict[str, int]:
         self.on_look()
         return {"a": ALL} if self.running == ["a"] else dict.fromkeys(self.running, HALF)
+
+    def write(self, home: Path, member: str) -> None:
+        """Write the rows of a job where the job would."""
+        numbers = self.rows[member]
+        if "streamgroup-sql" in (home / "ingest.toml").read_text():
+            Shop(home).add(member, numbers)
+            return
+        rows = pa.table({"number": numbers, "partition": [number % ALL for number in numbers]})
+        (home / "rows" / member).mkdir(parents=True)
+        pq.write_table(rows, home / "rows" / member / "part.parquet")
+
+
+class Shop:
+    """The database of the jobs, and the checkpoint of job b, which plans its batches in partition 0."""
+
+    def __init__(self, home: Path) -> None:
+        self._checkpoint = home / "checkpoints" / "b"
+        self._database = sqlite3.connect(home / "shop.db", isolation_level=None)
+        self._database.execute("CREATE TABLE IF NOT EXISTS orders (member, number, partition)")
+        self._database.execute("CREATE TABLE IF NOT EXISTS streamgroup_offsets (topic, partition, next_offset)")
+
+    def add(self, member: str, numbers: list[int]) -> None:
+        """Store what a job writes at its first start; its second start stores nothing new."""
+        if not self._database.execute("SELECT 1 FROM orders WHERE member = ?", [member]).fetchall():
+            rows = [(member, number, number % ALL) for number in numbers]
+            self._database.executemany("INSERT INTO orders VALUES (?, ?, ?)", rows)
+
+    def plan(self, batch: int, start: int, until: int) -> None:
+        ranges = (OffsetRange(orders(0), start, until),) if until > start else ()
+        positions = {orders(0): Position(until)}
+        text = json.dumps(to_value(Document("orders-ingest", "line", "run", batch, ranges, positions)))
+        for name in ("offsets", "commits"):
+            (self._checkpoint / name).mkdir(parents=True, exist_ok=True)
+        (self._checkpoint / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{text}")
+
+    def store(self, until: int) -> None:
+        self._database.execute("DELETE FROM streamgroup_offsets")
+        self._database.execute("INSERT INTO streamgroup_offsets VALUES ('orders', 0, ?)", [until])
+
+    def complete(self, batch: int) -> None:
+        (self._checkpoint / "commits" / str(batch)).write_text("v1\n{}")
 
 
 class Part:
@@ -100,29 +155,46 @@ class Watch(Part):
 
 
 class Load(Part):
+    count = 0
+
     def __init__(self, servers: str, topic: str, partitions: int, rate: int) -> None:
         super().__init__(f"load of {rate}")
 
-    def finish(self) -> int:
+    def finish(self) -> None:
         self.world.events.append("load finishes")
-        return self.world.produced
+        self.count = self.world.produced
 
 
 class Job(Part):
-    batches = 2
-
     def __init__(self, member: str, conf: Path, home: Path, console: object) -> None:
         super().__init__(f"job {member}")
         self.member = member
-        numbers = self.world.rows[member]
-        rows = pa.table({"number": numbers, "partition": [number % ALL for number in numbers]})
-        (home / "rows" / member).mkdir(parents=True)
-        pq.write_table(rows, home / "rows" / member / "part.parquet")
+        self._batches = 1
+        self.world.write(home, member)
         self.world.running.append(member)
 
+    @property
+    def batches(self) -> int:
+        """How many batches it has written: one more at each look."""
+        self._batches += 1
+        return self._batches
+
     def check(self) -> None:
+        if self.member == "b":
+            self.world.on_check()
         if self.world.failure is not None:
             raise self.world.failure
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        self.world.events.append(f"SIGSTOP to {self.member}")
+        self.world.on_stopped()
+        yield
+        self.world.events.append(f"SIGCONT to {self.member}")
+
+    def kill(self) -> None:
+        self.world.running.remove(self.member)
+        self.world.events.append(f"SIGKILL to {self.member}")
 
     def stop(self) -> None:
         self.world.running.remove(self.member)
@@ -188,8 +260,85 @@ def test_a_missing_or_repeated_record_fails_the_demo(
     result = run("--output", tmp_path)
     assert result.exit_code == 1
     assert "records are missing or repeated" in result.output
-    (line,) = [line for line in result.output.splitlines() if "produced" in line and "│" in line]
-    assert [cell.strip() for cell in line.strip("│ ").split("│")] == ["produced", "6", "", str(missing), str(repeated)]
+    assert cells_of(result.output, "produced") == ["produced", "6", "", str(missing), str(repeated)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "missing", "repeated"),
+    [([3, 4], 0, 0), ([3], 1, 0), ([2, 3, 4], 0, 1)],
+    ids=["exact", "one missing", "one repeated"],
+)
+def test_a_job_is_killed_after_its_rows_are_stored_and_before_its_batch_is_completed(
+    rows: list[int], missing: int, repeated: int, world: DemoScript, tmp_path: Path
+) -> None:
+    home = tmp_path / "demo"
+
+    def script() -> Iterator[None]:
+        """The world at each look at b."""
+        shop = Shop(home)
+        shop.plan(3, 10, 20)
+        shop.store(20)
+        shop.complete(3)
+        yield from [None] * 3  # two of them are before the step
+        shop.plan(4, 20, 20)
+        yield
+        shop.plan(5, 20, 30)
+        yield
+        shop.store(30)
+        world.on_stopped = lambda: shop.complete(5)
+        yield
+        world.on_stopped = lambda: None
+        shop.plan(6, 30, 40)
+        shop.store(40)
+        yield
+
+    looks = script()
+    world.rows["b"], world.on_check = rows, lambda: next(looks, None)
+    result = run("--sql", "--output", home)
+    assert result.exit_code == (missing + repeated > 0), result.output
+    assert world.events[5:-6] == [
+        "job b begins",
+        "SIGSTOP to b",
+        "SIGCONT to b",
+        "SIGSTOP to b",
+        "SIGKILL to b",
+        "SIGCONT to b",
+        "job b begins",
+        "load finishes",
+        "SIGTERM to a",
+        "SIGTERM to b",
+    ]
+    assert "b is dead: the table has the rows of its batch 6, its checkpoint lacks the completion" in result.output
+    assert cells_of(result.output, "30") == ["orders", "0", "30", "40", "-"]
+    assert cells_of(result.output, "produced") == ["produced", "6", "", str(missing), str(repeated)]
+    assert module.SELECT in result.output
+    job = load(home / "ingest.toml", "b")
+    assert (job.sink.writes_database, job.sink.checkpoint) == (True, f"{home}/checkpoints/b")
+    assert job.source["offsets.store"] == f"sqlite:///{home}/shop.db"
+
+
+def cells_of(output: str, word: str) -> list[str]:
+    """Return the cells of the only line of a table that has `word`."""
+    (line,) = [line for line in output.splitlines() if word in line.split() and "│" in line]
+    return [cell.strip() for cell in line.strip("│ ").split("│")]
+
+
+def test_a_batch_that_is_never_stored_fails_the_demo(
+    world: DemoScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STEP_TIMEOUT_S", 0.5)
+    world.on_check = lambda: Shop(tmp_path).plan(1, 10, 20)
+    result = run("--sql", "--output", tmp_path)
+    assert (result.exit_code, "SIGSTOP to b" in world.events) == (1, False)
+    assert "failed at step 4: not within 0 s: b has stored a batch that is not completed" in result.output
+
+
+def test_the_database_needs_its_extra(world: DemoScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "sqlalchemy" else "found")
+    result = run("--sql", "--output", tmp_path)
+    assert (result.exit_code, world.events) == (1, [])
+    assert "sqlalchemy is not installed. Install streamgroup[sql]" in result.output.replace("\n", " ")
+    assert run("--output", tmp_path).exit_code == 0
 
 
 def test_an_output_that_cannot_be_used_is_refused_before_anything_starts(world: DemoScript, tmp_path: Path) -> None:
@@ -381,6 +530,23 @@ def test_a_job_that_fails_while_it_drains_is_an_error(jobs: Jobs) -> None:
         wait_until(lambda: jobs.shown, "the job has started")
         with pytest.raises(StreamGroupError, match="job a ended with 4"):
             job.stop()
+
+
+def test_a_job_is_stopped_for_a_while_and_killed(jobs: Jobs) -> None:
+    with jobs.job('echo "ingest: $$"\nwhile :; do sleep 0.01; done\n') as job:
+        pid = int(wait_until(lambda: jobs.shown, "the job has started")[0])
+
+        def state() -> str:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+        with job.stopped():
+            assert state() == "T"
+        wait_until(lambda: state() != "T", "the job continues")
+        with job.stopped():
+            job.kill()
+        assert not Path(f"/proc/{pid}").exists()
+        with pytest.raises(StreamGroupError, match="job a ended with -9"):
+            job.check()
 
 
 def test_a_job_that_does_not_drain_in_time_is_an_error_with_its_log_and_is_killed_at_the_end(
