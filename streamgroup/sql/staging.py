@@ -224,7 +224,7 @@ def _create(
         return
     like: list[sa.ColumnElement[Any]] = [sa.column(column) for column in target.columns]
     if target.keys:
-        like.append(sa.cast(sa.literal(0), sa.BigInteger).label(_ORDER))
+        like.append(sa.cast(sa.literal(1 << 62), sa.BigInteger).label(_ORDER))  # MariaDB takes a type that fits
     none = sa.select(*like).select_from(target.table).where(sa.false())
     text = none.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
     connection.exec_driver_sql(f"CREATE {'TEMPORARY ' if is_temporary else ''}TABLE {name} AS {text}")
@@ -260,12 +260,11 @@ def _load(connection: sa.Connection, target: Target, name: str, batches: Sequenc
         return
     table = _staging(target, name)
     names = [column.name for column in table.columns]
-    statement = sa.insert(table).values({name: sa.bindparam(name) for name in names})
-    text = str(statement.compile(dialect=connection.dialect, column_keys=names))
     for batch in batches:
         columns = [_values(column, connection.dialect.name) for column in batch.select(names).columns]
         if batch.num_rows:
-            connection.exec_driver_sql(text, list(zip(*columns, strict=True)))
+            rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+            connection.execute(sa.insert(table), rows)
 
 
 def _copy(connection: sa.Connection, name: str, batches: Sequence[pa.RecordBatch]) -> None:
