@@ -22,4 +22,5 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "micro-batch-read": charts.micro_batch_read,
     "micro-batch-write": charts.micro_batch_write,
     "demo": terminal.demo,
+    "demo-sql": terminal.demo_sql,
 }

@@ -20,7 +20,7 @@ from tools.pictures.bars import draw as draw_bars
 from tools.pictures.gallery import DIRECTORY, PICTURES
 from tools.pictures.ladder import Arrow, Band, Ladder, draw
 from tools.pictures.svg import PALETTE
-from tools.pictures.terminal import RECORD, demo, excerpt
+from tools.pictures.terminal import DEMO, DEMO_SQL, Recording, excerpt, picture
 
 DOCS = Path(__file__).parents[3] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -216,7 +216,7 @@ Files and logs are in /tmp/x
 
 def test_two_steps_and_the_result_are_shown_and_what_is_left_out_is_marked() -> None:
     left_out = "   \N{VERTICAL ELLIPSIS}"
-    assert list(excerpt(RECORDING.splitlines())) == [
+    assert list(excerpt(RECORDING.splitlines(), (3, 4))) == [
         left_out,
         "3. \x1b[1mspark-submit\x1b[0m --member b",
         "   a | batch 3: 1 rows",
@@ -231,8 +231,10 @@ def test_two_steps_and_the_result_are_shown_and_what_is_left_out_is_marked() -> 
     ]
 
 
-def test_the_recording_is_of_a_demo_that_succeeded() -> None:
-    assert RECORD.read_text().splitlines()[-1].endswith("every record arrived exactly once\x1b[0m")
-    svg = demo()
+@pytest.mark.parametrize("recording", [DEMO, DEMO_SQL], ids=lambda recording: recording.name)
+def test_the_recording_is_of_a_demo_that_succeeded(recording: Recording) -> None:
+    assert recording.file.read_text().splitlines()[-1].endswith("every record arrived exactly once\x1b[0m")
+    svg = picture(recording)
+    assert f"<title>The output of {recording.command}: " in svg
     assert "every&#160;record&#160;arrived&#160;exactly&#160;once" in svg
     assert "@font-face" not in svg
