@@ -68,6 +68,8 @@ APART: Final = 2
 """Two batches whose sizes differ by this factor show which part of their durations is fixed."""
 LEAST_SHARE: Final = 0.25
 """The minimum share of the target duration for records, even if the fixed part takes most of it or more."""
+TOO_LONG: Final = 1 + 1e-9
+"""The share of the target beyond which a batch exceeds it: a sum of floats at the target may be rounded up."""
 RETRY: Final = 16
 """After this many batches that exceed the target, one batch of half the size measures the fixed part again."""
 
@@ -106,7 +108,7 @@ class BatchSizer:
         self._compare(offsets, duration_s)
         if offsets < self.offsets and duration_s <= target_s:
             return  # the backlog or another limit made it small: that shows nothing about a larger one
-        if duration_s > target_s:
+        if duration_s > target_s * TOO_LONG:
             self._too_long += 1
         if self._too_long >= RETRY:
             self._too_long = 0

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamgroup.coordinator.planning.limits import (
@@ -257,6 +257,7 @@ def run(sizer: BatchSizer, cost_s: float, fixed_s: float, *, target_s: float = 1
 
 
 @given(st.floats(1e-7, 1.0), st.floats(0.0, 5.0))
+@example(cost_s=1.0000000000000001e-07, fixed_s=0.4)  # durations of 10.000000000000002 s
 def test_batches_come_to_last_as_long_as_wanted(cost_s: float, fixed_s: float) -> None:
     last = run(BatchSizer(), cost_s, fixed_s, batches=40)[-5:]
     assert all(abs(duration - 10.0) <= max(0.5, cost_s) for duration in last), last
