@@ -319,7 +319,8 @@ def batch_transaction(
     with ExitStack() as stack:
         with _statements(engine):
             connection = stack.enter_context(wait_to_connect(engine))
-            transaction = stack.enter_context(connection.begin())
+            transaction = connection.begin()
+            stack.callback(_close, transaction)
             judgement, rows = _judge(connection, table, ordered)
             if ordered and _commits_statements(connection):
                 raise ConfigError(
@@ -349,6 +350,12 @@ def batch_transaction(
         reason_of(lost),
     )
     _find_out(engine, table, ordered, lost, time.monotonic() + look_again_s)
+
+
+def _close(transaction: sa.RootTransaction) -> None:
+    """Roll back, unless the transaction has ended. A lost connection cannot: the error that ends the block says why."""
+    with suppress(sa.exc.SQLAlchemyError):
+        transaction.close()
 
 
 def _statements(engine: sa.Engine) -> AbstractContextManager[None]:

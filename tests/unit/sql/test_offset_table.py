@@ -104,3 +104,21 @@ def test_a_batch_without_records_has_no_outcome_to_learn(engine: sa.Engine, serv
     server.fates = ["lost"]
     with pytest.raises(OffsetStoreError, match=r"^unknown"), batch_transaction(engine, TABLE, []):
         pass
+
+
+def test_an_error_is_not_hidden_by_the_rollback_that_a_lost_connection_cannot_do(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rollback(_: Any) -> None:
+        raise LOST
+
+    def fail() -> None:
+        part = BatchPart(OffsetRange(A, 10, 20), 1, CommittedOffset(20))
+        with batch_transaction(engine, TABLE, [GroupBatch("g", [part])]):
+            monkeypatch.setattr(engine.dialect, "do_rollback", rollback)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    monkeypatch.undo()
+    assert offset(engine) == 10
