@@ -90,6 +90,11 @@ class TableOffsetStore(OffsetStore):
         self._held: frozenset[TopicPartition] = frozenset()
         self._claims: dict[TopicPartition, StoredOffset] = {}
         """The rows of the partitions that this member has claimed, as it knows them."""
+        self._earlier: dict[TopicPartition, StoredOffset] = {}
+        """The rows as claimed before an assignment that gave the same partitions again: a batch may be in flight.
+
+        Their claims hold if no other run has claimed the partitions meanwhile. If one has, the table refuses the batch.
+        """
         self._replayed: dict[TopicPartition, StoredOffset] = {}
         """The rows that a replay has claimed, before an assignment and for partitions that are never assigned."""
         self._asked: dict[int, FetchOffsets | CommitOffsets] = {}
@@ -130,7 +135,7 @@ class TableOffsetStore(OffsetStore):
 
         The claim of a partition that the member has lost is 0, which no row has: the batch is refused.
         """
-        claims = {**self._replayed, **self._claims}
+        claims = {**self._replayed, **self._earlier, **self._claims}
         return [BatchPart(one, claims.get(one.partition, StoredOffset()).claim, after[one.partition]) for one in ranges]
 
     def follow(self, action: object) -> Outcome:
@@ -139,6 +144,8 @@ class TableOffsetStore(OffsetStore):
             case ev.Assigned():
                 self._held = frozenset(action.partitions)
                 kept = action.kept | frozenset(action.revoked)
+                earlier = {**self._earlier, **self._claims}
+                self._earlier = {tp: row for tp, row in earlier.items() if tp in self._held}
                 self._claims = {tp: row for tp, row in self._claims.items() if tp in kept}
                 self._forget()
             case ev.Lost() | ev.Left():

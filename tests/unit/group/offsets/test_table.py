@@ -121,6 +121,18 @@ def test_a_lost_partition_has_no_claim() -> None:
     assert (claim_of(made, A), claim_of(made, B)) == (4, 0)
 
 
+def test_partitions_that_come_back_after_a_lost_session_keep_their_claims_until_the_table_answers() -> None:
+    """A transaction may begin meanwhile. The table refuses the claim if another run has claimed the partition."""
+    made, _ = store(a=mine(9, claim=4), b=mine(0))
+    made.follow(ev.Lost("session ended"))
+    made.follow(assigned(A))
+    assert (claim_of(made, A), claim_of(made, B)) == (4, 0)
+    (action,) = made.fetch(FETCH, 0.0).actions
+    assert action.partitions == {A}
+    made.hear(RowsClaimed(1, {A: mine(9, claim=6)}), 0.0)
+    assert claim_of(made, A) == 6
+
+
 def test_a_commit_goes_to_the_table_and_then_to_kafka() -> None:
     made, kafka = store(a=mine(10), b=mine(None))
     assert made.commit(COMMIT, 0.0).actions == (CommitRows(2, "g", {A: mine(10)}, COMMIT.offsets, 1_000),)
