@@ -27,6 +27,12 @@ WAIT_S = 60.0
 _PAUSE_S = 1.0
 _STATEMENT_TIMEOUT_MS = 30_000
 """How long a statement waits, for example for rows that the transaction of a batch has locked. It is then repeated."""
+_IDLE_TIMEOUT_MS = 60_000
+"""How long the server keeps a transaction open whose process sends nothing, for example because it is paused.
+
+The transaction locks offsets. Without a limit, no other member could take over the partitions of that process. After
+an `executemany` of psycopg, PostgreSQL does not count the time: COMMIT has to follow at once.
+"""
 READS = "streamgroup_reads"
 """Execution option of a connection that only reads: in SQLite it does not wait for a transaction that writes."""
 _STRICT = (
@@ -103,7 +109,10 @@ def open_engine(url: sa.URL, timeout_ms: int | None = None, *, limits_statements
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:  # PgBouncer takes no settings when it connects
-        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {statement_ms if limits_statements else 0}")
+        connection.exec_driver_sql(
+            f"SELECT set_config('statement_timeout', '{statement_ms if limits_statements else 0}', true), "
+            f"set_config('idle_in_transaction_session_timeout', '{_IDLE_TIMEOUT_MS}', true)"
+        )
 
     return engine
 
@@ -113,14 +122,14 @@ def _mariadb(url: sa.URL, statement_ms: int) -> sa.Engine:
 
     0 is no limit.
     """
-    limit_s = statement_ms / 1000
+    limit_s, idle_s = statement_ms / 1000, _IDLE_TIMEOUT_MS // 1000
     silence_s = limit_s + _CONNECT_TIMEOUT_S if limit_s else None
     settings = {
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "read_timeout": silence_s,
         "write_timeout": silence_s,
         "program_name": "streamgroup",
-        "init_command": f"SET SESSION max_statement_time = {limit_s}, {_STRICT}",
+        "init_command": f"SET SESSION max_statement_time = {limit_s}, idle_transaction_timeout = {idle_s}, {_STRICT}",
     }
     return sa.create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=settings)
 
