@@ -48,6 +48,8 @@ log = logging.getLogger("streamgroup")
 _STAGED = "count bigint, staging string, inline binary"
 _NO_QUERY = "0" * 12
 """The id in the names of a batch write's staging tables."""
+_ABANDONED_S = 7 * 24 * 3600.0
+"""The age of a staging table that no running batch uses."""
 _NEXT_STEP = "Nothing was stored. Correct the cause and start the query again: it repeats the batch"
 _AT_COMMIT = "If the connection was lost, look whether the table has the rows before you write them again"
 
@@ -106,17 +108,24 @@ class SqlSink:
                         add(open_transaction.connection, target, staged)
                 times.append(time.monotonic())
         finally:
-            if staged is None or any(one.table for one in staged):
-                _drop(self._engine, prefix)
+            if (staged is None or any(one.table for one in staged)) and not _drop(self._engine, prefix):
+                self._swept.discard(query_id)
         _log_times(staged, batch_id, target, [*times, time.monotonic()])
 
     def _sweep(self, query_id: str) -> None:
-        """Drop what a crash of this query has left. Staging tables of other queries may be in use."""
+        """Drop what a crash of this query has left. Staging tables of other queries may be in use, unless they are old.
+
+        Nothing else drops the tables of a crashed query that goes on with a new checkpoint, and those of batch writes.
+        """
+        import sqlalchemy as sa  # noqa: PLC0415
+
         from streamgroup.sql.staging import drop_staging, prefix_of  # noqa: PLC0415
 
         if query_id not in self._swept:
             with _translated(self._options, "drop staging tables"):
                 drop_staging(self._engine, prefix_of(query_id))
+            with suppress(sa.exc.SQLAlchemyError):  # they may belong to another user
+                drop_staging(self._engine, created_before=time.time() - _ABANDONED_S)
             self._swept.add(query_id)
 
 
@@ -137,14 +146,17 @@ def _of_row(row: Any) -> StagedRows:
     return StagedRows(row["count"], row["staging"], bytes(row["inline"]))
 
 
-def _drop(engine: sa.Engine, prefix: str) -> None:
-    """Drop the staging tables of a batch. They can stay if the database is away: the next run drops them."""
+def _drop(engine: sa.Engine, prefix: str) -> bool:
+    """Drop the staging tables of a batch. Return False if the database is away: the next batch drops them."""
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
     from streamgroup.sql.staging import drop_staging  # noqa: PLC0415
 
-    with suppress(SQLAlchemyError):
+    try:
         drop_staging(engine, prefix)
+    except SQLAlchemyError:
+        return False
+    return True
 
 
 class Stage:

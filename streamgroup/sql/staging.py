@@ -132,10 +132,17 @@ def staging_tables(connection: sa.Connection) -> list[StagingTable]:
     return sorted(tables, key=lambda table: (table.created, table.name))
 
 
-def drop_staging(engine: sa.Engine, prefix: str) -> int:
-    """Drop the staging tables whose names begin with `prefix`; return how many these were."""
+def drop_staging(engine: sa.Engine, prefix: str = "", *, created_before: float | None = None) -> int:
+    """Drop the staging tables whose names begin with `prefix`; return how many these were.
+
+    With `created_before`, in seconds since 1970, younger ones stay.
+    """
     with engine.connect() as connection:
-        names = [table.name for table in staging_tables(connection) if table.name.startswith(prefix)]
+        names = [
+            table.name
+            for table in staging_tables(connection)
+            if table.name.startswith(prefix) and (created_before is None or table.created < created_before)
+        ]
     for name in names:
         with engine.begin() as connection:
             connection.execute(sa.schema.DropTable(sa.Table(name, sa.MetaData()), if_exists=True))

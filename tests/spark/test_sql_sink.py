@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -133,9 +134,11 @@ def test_the_sink_leaves_a_replay_out(sinks: Sinks) -> None:
 def test_the_next_run_drops_what_a_crash_has_left_and_only_that(sinks: Sinks) -> None:
     sinks.load.send(10)
     query_id = str(sinks.run("one").id)
-    mine, other = prefix_of(query_id, 1) + "0" * 12, prefix_of("f" * 32, 1) + "0" * 12
+    week = 7 * 24 * 3600
+    mine, other = (prefix_of(one, time.time() - week + 600) + "0" * 12 for one in (query_id, "f" * 32))
+    old = prefix_of("e" * 32, time.time() - week) + "0" * 12
     with sinks.database.engine.begin() as connection:
-        for name in (mine, other):
+        for name in (mine, other, old):
             connection.exec_driver_sql(f"CREATE TABLE {name} (value TEXT)")
     sinks.load.send(10)
     sinks.run("one")
@@ -143,6 +146,21 @@ def test_the_next_run_drops_what_a_crash_has_left_and_only_that(sinks: Sinks) ->
     with sinks.database.engine.begin() as connection:
         connection.exec_driver_sql(f"DROP TABLE {other}")
     sinks.queries.check()
+
+
+def test_the_next_batch_drops_what_could_not_be_dropped_while_the_database_was_away(
+    sinks: Sinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = sinks.sink()
+    sinks.load.send(6000)
+    with monkeypatch.context() as patch:
+        patch.setattr(sink_module, "_drop", lambda *_: False)
+        sinks.run("one", *MANY, sink=sink)
+    assert sinks.leftovers() != []
+    sinks.load.send(10)
+    sinks.run("one", *MANY, sink=sink)
+    assert sinks.leftovers() == []
+    assert len(sinks.database.values()) == 6010
 
 
 def test_two_sources_are_stored_in_one_transaction(sinks: Sinks) -> None:
