@@ -141,7 +141,7 @@ def drop_staging(engine: sa.Engine, prefix: str = "", *, created_before: float |
         names = [
             table.name
             for table in staging_tables(connection)
-            if table.name.startswith(prefix) and (created_before is None or table.created < created_before)
+            if table.name.startswith(prefix) and (created_before is None or table.created.timestamp() < created_before)
         ]
     for name in names:
         with engine.begin() as connection:
