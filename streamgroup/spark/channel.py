@@ -19,6 +19,7 @@ from streamgroup.options.types import GroupMode
 from streamgroup.spark.queries import (
     Value,
     documents_in_flight,
+    documents_of_earlier_batches,
     driver_context,
     jvm_pid,
     query_id_of_thread,
@@ -238,7 +239,12 @@ def batch_of_thread(what: str) -> ThreadBatch:
     found = _batches(jvm_pid(context), query_id, documents)
     planned = [value for value in documents or () if value.get("lineage")]
     is_planned = len(planned) == len(documents or ())
-    is_complete = len(found) >= len(planned) and bool(found or not is_planned)
+    # After a restart, Spark does not call a source that reads nothing in the batch which it repeats.
+    idle = documents_of_earlier_batches(context, query_id)
+    reading = [value for value in planned if value not in idle]
+    answered = {(part["lineage"], part["sequence"]) for part in found if part["ranges"] is not None}
+    is_complete = all((value["lineage"], value["sequence"]) in answered for value in reading)
+    is_complete = is_complete and bool(found or not is_planned or planned)
     return ThreadBatch(query_id, found, is_planned, is_complete)
 
 

@@ -108,6 +108,14 @@ def query_name(context: SparkContext, query_id: str) -> str | None:
     return None
 
 
+def output_mode(context: SparkContext, query_id: str) -> str | None:
+    """Return the output mode of a query that runs, such as `Append`; None if this version of Spark does not show it."""
+    execution = running_query(context, query_id)
+    with suppress(Py4JError, AttributeError, TypeError):
+        return None if execution is None else str(execution.outputMode())
+    return None
+
+
 def query_id_of_thread(context: SparkContext) -> str | None:
     """Return the id of the query whose batch this thread writes in a `foreachBatch` function, or None."""
     found = context.getLocalProperty(_QUERY_ID)
@@ -117,11 +125,21 @@ def query_id_of_thread(context: SparkContext) -> str | None:
 def documents_in_flight(context: SparkContext, query_id: str) -> list[Value] | None:
     """Return the end documents of a query's batch in flight, or None if this version of Spark does not show them.
 
-    The document of a source that has not planned a batch yet is the constant of R2, without a lineage.
+    The document of a source that has not planned a batch yet is the constant of R2, without a lineage. A source that
+    reads nothing in this batch has the document of the batch before.
     """
     execution = running_query(context, query_id)
     offsets = None if execution is None else planned_offsets(execution)
     return None if offsets is None else [value for offset in offsets if (value := _streamgroup_value(offset))]
+
+
+def documents_of_earlier_batches(context: SparkContext, query_id: str) -> list[Value]:
+    """Return the end documents of the last completed batch of a query; none if this version of Spark hides them."""
+    execution = running_query(context, query_id)
+    with suppress(Py4JError, AttributeError, TypeError):
+        text = "" if execution is None else str(execution.committedOffsets().values().mkString("\n"))
+        return [value for offset in text.splitlines() if (value := _streamgroup_value(offset))]
+    return []
 
 
 def offsets_of(query: StreamingQuery) -> list[str] | None:

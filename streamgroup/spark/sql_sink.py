@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import platform
+import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,12 +32,13 @@ from streamgroup.coordinator.log_output import log_to_stderr, log_warnings_to_st
 from streamgroup.errors import ConfigError
 from streamgroup.options.database import FORMAT, DatabaseOptions, parse_database
 from streamgroup.spark.channel import transaction
-from streamgroup.spark.queries import driver_context, query_id_of_thread
+from streamgroup.spark.queries import driver_context, output_mode, query_id_of_thread
 from streamgroup.text import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import sqlalchemy as sa
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("streamgroup")
 
 _STAGED = "count bigint, staging string, inline binary"
-_NO_QUERY = "0" * 12
-"""The id in the names of a batch write's staging tables."""
 _ABANDONED_S = 7 * 24 * 3600.0
 """The age of a staging table that no running batch uses."""
 _NEXT_STEP = "Nothing was stored. Correct the cause and start the query again: it repeats the batch"
@@ -75,6 +75,8 @@ def sql_sink(
     Raises ConfigError for invalid arguments. The function raises ConfigError if the table does not take the rows, and
     FencedError and OffsetStoreError as `streamgroup.transaction` does; nothing is stored then.
     """
+    if isinstance(key_columns, str):
+        raise ConfigError(f"invalid key_columns {key_columns!r}: expected a list of names, such as ['id']")
     given = {"url": url, "dbtable": dbtable, "user": user, "password": password, "createTable": str(create_table)}
     given |= {"keyColumns": ",".join(key_columns)} if key_columns else {}
     return SqlSink({name: text for name, text in given.items() if text is not None})
@@ -93,7 +95,7 @@ class SqlSink:
         """Store a batch. Raises ConfigError, FencedError, OffsetStoreError."""
         from streamgroup.sql.staging import add, new_prefix  # noqa: PLC0415
 
-        query_id = query_id_of_thread(driver_context("sql_sink")) or ""
+        query_id = self._checked_query(driver_context("sql_sink"))
         target = _target(self._options, batch.schema)
         self._sweep(query_id)
         prefix, times = new_prefix(query_id), [time.monotonic()]
@@ -112,6 +114,23 @@ class SqlSink:
                 self._swept.discard(query_id)
         _log_times(staged, batch_id, target, [*times, time.monotonic()])
 
+    def _checked_query(self, context: SparkContext) -> str:
+        """Return the id of the query that calls. Raises ConfigError for an output mode that the table cannot take."""
+        query_id = query_id_of_thread(context)
+        if not query_id:
+            raise ConfigError(
+                "cannot store rows: this thread writes no batch of a stream. Pass the sink to foreachBatch. For a "
+                f"batch write, use df.write.format('{FORMAT}')"
+            )
+        mode = output_mode(context, query_id)
+        if mode == "Complete" or (mode == "Update" and not self._options.key_columns):
+            needed = "update with key_columns" if mode == "Complete" else "key_columns"
+            raise ConfigError(
+                f"cannot store the batches of output mode {mode.lower()}: each repeats rows of earlier ones, which "
+                f"would be in the table several times. Use {needed}"
+            )
+        return query_id
+
     def _sweep(self, query_id: str) -> None:
         """Drop what a crash of this query has left. Staging tables of other queries may be in use, unless they are old.
 
@@ -122,9 +141,8 @@ class SqlSink:
         from streamgroup.sql.staging import drop_staging, prefix_of  # noqa: PLC0415
 
         if query_id not in self._swept:
-            with _translated(self._options, "drop staging tables"):
-                drop_staging(self._engine, prefix_of(query_id))
             with suppress(sa.exc.SQLAlchemyError):  # they may belong to another user
+                drop_staging(self._engine, prefix_of(query_id))
                 drop_staging(self._engine, created_before=time.time() - _ABANDONED_S)
             self._swept.add(query_id)
 
@@ -201,14 +219,17 @@ def _engine_here(options: DatabaseOptions) -> sa.Engine:
 def _engine(options: DatabaseOptions) -> sa.Engine:
     """Return the engine of this process. Python workers serve many tasks, and keep its connections."""
     try:
-        from streamgroup.sql.database import open_engine, url_of  # noqa: PLC0415
+        from streamgroup.sql.database import open_engine, take_password, url_of  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"cannot write into a database: the Python package {error.name} is not installed. Install streamgroup[sql] "
             "for the Python of driver and executors"
         ) from None
     password = None if options.password is None else options.password.reveal("password")
-    return open_engine(url_of(options.url, user=options.user, password=password), limits_statements=False)
+    engine = open_engine(url_of(options.url, user=options.user, password=password), limits_statements=False)
+    if options.password is not None:
+        take_password(engine, functools.partial(options.password.reveal, "password"))
+    return engine
 
 
 def _translated(options: DatabaseOptions, what: str) -> Any:
@@ -274,7 +295,7 @@ class SqlBatchWriter(DataSourceArrowWriter):
         from streamgroup.sql.staging import new_prefix  # noqa: PLC0415
 
         self._options, self._overwrite = options, overwrite
-        self._target, self._prefix = _target(options, schema), new_prefix(_NO_QUERY)
+        self._target, self._prefix = _target(options, schema), new_prefix(secrets.token_hex(6))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task. Raises OffsetStoreError."""

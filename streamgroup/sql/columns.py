@@ -103,11 +103,12 @@ IN_UTC = "UTC"
 def _conversions(
     connection: sa.Connection, table: sa.Table, columns: Sequence[Column], targets: Sequence[sa.Column[Any]]
 ) -> tuple[str | None, ...]:
-    """Return how staged values become those of the table, where an INSERT alone does not convert them."""
+    """Return how staged values become those of the table, where an INSERT alone does not convert them.
+
+    The types lack their lengths: a conversion cuts what is too long, and an INSERT refuses it.
+    """
     names = connection.execute(
-        sa.text(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = to_regclass(:name)"
-        ),
+        sa.text("SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = to_regclass(:name)"),
         {"name": connection.dialect.identifier_preparer.format_table(table).replace("%%", "%")},
     )
     types: dict[str, str] = dict(map(tuple, names))
@@ -142,7 +143,11 @@ def _is_unique(connection: sa.Connection, table: sa.Table, keys: set[str | None]
     unique: list[list[str | None]] = [
         list(one["column_names"]) for one in inspector.get_unique_constraints(table.name, table.schema)
     ]
-    unique += [one["column_names"] for one in inspector.get_indexes(table.name, table.schema) if one["unique"]]
+    unique += [
+        one["column_names"]
+        for one in inspector.get_indexes(table.name, table.schema)
+        if one["unique"] and not one.get("dialect_options", {}).get("postgresql_where")  # of some rows only
+    ]
     return any(set(names) == keys for names in unique)
 
 
@@ -248,17 +253,35 @@ def _fits(column: Column, target: SqlType, dialect: str) -> bool:
         return isinstance(target, sa.Boolean) or (isinstance(target, sa.Integer) and dialect != "postgresql")
     if kind == "double":
         return isinstance(target, sa.Float) and (dialect == "sqlite" or not isinstance(target, _SINGLE_PRECISION))
+    if dialect == "sqlite" and kind in ("decimal", "string"):  # other columns store what looks like a number as one
+        return _is_text(target)
     if kind == "decimal":
-        return (_is_exact(target) and _has_scale(column, target)) or (dialect == "sqlite" and _is_text(target))
+        return _is_exact(target) and _has_scale(column, target)
     return _TAKES[kind](target)
 
 
 def _is_exact(target: SqlType) -> bool:
-    return isinstance(target, sa.Numeric) and not isinstance(target, sa.Float)
+    return isinstance(target, sa.Numeric) and not isinstance(target, sa.Float) and (target.scale or 0) >= 0
 
 
 def _is_text(target: SqlType) -> bool:
-    return isinstance(target, sa.String)
+    """Return whether text stays as it is: CHAR fills it up, and PostgreSQL's NAME cuts it."""
+    return isinstance(target, sa.String) and not isinstance(target, sa.CHAR) and type(target).__name__ != "NAME"
+
+
+def _has_microseconds(target: SqlType) -> bool:
+    """Return whether a type stores points in time without rounding them."""
+    if not isinstance(target, sa.DateTime):
+        return False
+    if hasattr(target, "fsp"):  # MariaDB's, where no digits is the default
+        return bool(target.fsp == _MICROSECONDS)
+    precision = getattr(target, "precision", None)
+    return precision is None or precision >= _MICROSECONDS
+
+
+def _is_parsed(target: SqlType) -> bool:
+    """Return whether PostgreSQL parses text for a type, and refuses text that it cannot read or would have to cut."""
+    return isinstance(target, sa.JSON | sa.Uuid | sa.Enum) or type(target).__name__ in _NETWORK
 
 
 def _is_binary(target: SqlType) -> bool:
@@ -269,17 +292,17 @@ def _is_binary(target: SqlType) -> bool:
 
 
 _SINGLE_PRECISION = (sa.REAL, sa.FLOAT)  # a DOUBLE is neither
-_OTHERS = (sa.Numeric, sa.Float, sa.Integer, sa.Boolean, sa.Date, sa.DateTime, sa.Time)
+_MICROSECONDS = 6
+_NETWORK = ("INET", "CIDR", "MACADDR", "MACADDR8")
 _TAKES: dict[str, Callable[[SqlType], bool]] = {
     # The database refuses numbers that are too large.
     **dict.fromkeys(_INTEGERS, lambda target: isinstance(target, sa.Integer) or _is_exact(target)),
     "float": lambda target: isinstance(target, sa.Float),
-    # The database parses text for JSON, UUID and the like, and refuses what it cannot read.
-    "string": lambda target: _is_text(target) or not (_is_binary(target) or isinstance(target, _OTHERS)),
+    "string": lambda target: _is_text(target) or _is_parsed(target),
     "binary": _is_binary,
     "date": lambda target: isinstance(target, sa.Date),
-    "timestamp": lambda target: isinstance(target, sa.DateTime),
-    "timestamp_ntz": lambda target: isinstance(target, sa.DateTime) and not target.timezone,
+    "timestamp": _has_microseconds,
+    "timestamp_ntz": lambda target: _has_microseconds(target) and not getattr(target, "timezone", False),
 }
 
 

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamgroup.errors import OffsetStoreError
+
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
 
@@ -79,6 +81,11 @@ def _fixed(kind: pa.DataType) -> tuple[str, Callable[[pa.Array], np.ndarray[Any,
 def _integers(column: pa.Array, network: str, origin: int = 0) -> np.ndarray[Any, Any]:
     width = pa.int32() if network == ">i4" else pa.int64()
     values: np.ndarray[Any, Any] = column.cast(width).to_numpy(zero_copy_only=False)
+    if origin and len(values) and int(values.min()) < np.iinfo(values.dtype).min + 2 * origin:
+        raise OffsetStoreError(
+            f"cannot store the {column.type} values of a column: one is too early for PostgreSQL. Nothing was stored. "
+            "Filter it out"
+        )
     return (values - origin).astype(network)
 
 

@@ -9,8 +9,9 @@ import logging
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -53,7 +54,7 @@ def url_of(text: str, *, user: str | None = None, password: str | None = None) -
         )
     try:
         url = sa.make_url(text)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):  # a ValueError for a port that is no number
         raise ConfigError(
             "invalid URL of a database: expected one such as postgresql://host/database or sqlite:////path/of/file.db"
         ) from None
@@ -99,6 +100,8 @@ def open_engine(url: sa.URL, timeout_ms: int | None = None, *, limits_statements
                 "connect_timeout": min(_CONNECT_TIMEOUT_S, -(-statement_ms // 1000)),
                 "application_name": "streamgroup",
                 "tcp_user_timeout": statement_ms,
+                "client_encoding": "utf8",  # of the rows, whatever the database, its user or PGCLIENTENCODING say
+                "prepare_threshold": None,  # a pooler such as PgBouncer gives each transaction another session
             },
         )
     except ModuleNotFoundError as error:
@@ -147,6 +150,14 @@ def _sqlite(url: sa.URL, timeout_s: float) -> sa.Engine:
         connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get(READS) else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def take_password(engine: sa.Engine, reveal: Callable[[], str]) -> None:
+    """Ask `reveal` for the password at each new connection, so that a file with it may change."""
+
+    @sa.event.listens_for(engine, "do_connect")
+    def _connect(_dialect: Any, _record: Any, _arguments: Any, parameters: dict[str, Any]) -> None:
+        parameters["password"] = reveal()
 
 
 def wait_to_connect(engine: sa.Engine, wait_s: float = WAIT_S) -> sa.Connection:

@@ -11,6 +11,7 @@ INSERT does. In other databases it has the types of the target.
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import time
@@ -27,7 +28,9 @@ import sqlalchemy as sa
 from streamgroup.errors import OffsetStoreError
 from streamgroup.sql import copy_binary
 from streamgroup.sql.columns import IN_UTC, Target
-from streamgroup.sql.database import wait_to_connect
+from streamgroup.sql.database import is_lost, reason_of, wait_to_connect
+
+log = logging.getLogger("streamgroup")
 
 MOST_INLINE_BYTES = 1 << 20
 """The most bytes of Arrow columns that a task returns to the driver."""
@@ -35,6 +38,8 @@ _ORDER = "streamgroup_order"
 """The column of a staging table by which the last of several rows with one key is found."""
 _ROWS_OF_TASK = 40
 """Bits for the number of a row in its task; the bits above are the task's number."""
+_LOCK_TIMEOUT_MS = 2_000
+"""How long a staging table is waited for that another session uses."""
 _STAGING = re.compile(r"streamgroup_staging_([0-9a-f]{12})_([0-9]{10})_[0-9a-f]{12}")
 """The beginning of the query's id, the seconds since 1970, and an id of the attempt."""
 
@@ -96,16 +101,14 @@ def add(connection: sa.Connection, target: Target, staged: Sequence[StagedRows])
     tables = [rows for rows in staged if rows.table]
     with _temporary(connection, target, [rows for rows in staged if rows.inline]) as temporary:
         tables += temporary
+        for rows in tables:
+            _check(connection, target, rows)
         if target.keys and tables:
             _merge(connection, target, tables)
         elif not target.keys:
             for rows in tables:
-                source = _staging(target, rows.table)
-                insert = sa.insert(target.table).from_select(
-                    list(target.columns), sa.select(*_converted(target, source))
-                )
-                added = connection.execute(insert, execution_options={"preserve_rowcount": True})
-                _require(rows, added.rowcount)
+                select = sa.select(*_converted(target, _staging(target, rows.table)).values())
+                connection.execute(sa.insert(target.table).from_select(list(target.columns), select))
     return sum(rows.count for rows in staged)
 
 
@@ -143,45 +146,64 @@ def drop_staging(engine: sa.Engine, prefix: str = "", *, created_before: float |
             for table in staging_tables(connection)
             if table.name.startswith(prefix) and (created_before is None or table.created.timestamp() < created_before)
         ]
+    dropped = 0
     for name in names:
-        with engine.begin() as connection:
-            connection.execute(sa.schema.DropTable(sa.Table(name, sa.MetaData()), if_exists=True))
-    return len(names)
+        try:
+            with engine.begin() as connection:
+                if connection.dialect.name == "postgresql":  # a backup may have locked the table for hours
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}")
+                connection.execute(sa.schema.DropTable(sa.Table(name, sa.MetaData()), if_exists=True))
+            dropped += 1
+        except sa.exc.OperationalError as error:
+            if not is_lost(error) or error.connection_invalidated:
+                raise
+            log.warning("cannot drop the staging table %s: %s. It stays", name, reason_of(error))
+    return dropped
 
 
-def _require(rows: StagedRows, found: int) -> None:
+def _check(connection: sa.Connection, target: Target, rows: StagedRows) -> None:
+    """Raise OffsetStoreError if a staging table lacks rows that its task has loaded, or keys of rows."""
+    table = _staging(target, rows.table)
+    counts = [sa.func.count(), *(sa.func.count(table.c[key]) for key in target.keys)]
+    found, *with_key = connection.execute(sa.select(*counts).select_from(table)).one()
     if found != rows.count:
         raise OffsetStoreError(
             f"cannot add the rows of staging table {rows.table}: it has {found} rows, and the task has loaded "
             f"{rows.count}. PostgreSQL empties such tables when it restarts after a crash. Nothing was stored. Start "
             "the query again: it repeats the batch"
         )
+    for key, count in zip(target.keys, with_key, strict=True):
+        if count != found:
+            raise OffsetStoreError(
+                f"cannot add rows to table {target}: {found - count} of them have null in the key column {key!r}, so "
+                "they replace no row, and repeated ones would not be found. Nothing was stored. Filter them out"
+            )
 
 
 def _merge(connection: sa.Connection, target: Target, tables: Sequence[StagedRows]) -> None:
     """Add the last row of each key, in place of the row with that key in the table."""
-    for rows in tables:
-        count = sa.select(sa.func.count()).select_from(_staging(target, rows.table))
-        _require(rows, connection.execute(count).scalar_one())
     staged = sa.union_all(*(sa.select(_staging(target, rows.table)) for rows in tables)).subquery()
+    converted = _converted(target, staged)
     last = sa.func.row_number().over(
-        partition_by=[staged.c[key] for key in target.keys], order_by=staged.c[_ORDER].desc()
+        partition_by=[converted[key] for key in target.keys], order_by=staged.c[_ORDER].desc()
     )
-    ranked = sa.select(*(staged.c[name] for name in target.columns), last.label("streamgroup_rank")).subquery()
-    newest = sa.select(*_converted(target, ranked)).where(ranked.c.streamgroup_rank == 1)
+    labeled = [value.label(name) for name, value in converted.items()]
+    ranked = sa.select(*labeled, last.label("streamgroup_rank")).subquery()
+    newest = sa.select(*(ranked.c[name] for name in target.columns)).where(ranked.c.streamgroup_rank == 1)
     connection.execute(_upsert(connection.dialect.name, target, newest))
 
 
-def _converted(target: Target, source: sa.FromClause) -> list[sa.ColumnElement[Any]]:
-    """Return the columns of staged rows, converted where the database would not do so by itself."""
-    return [
-        source.c[name]
+def _converted(target: Target, source: sa.FromClause) -> dict[str, sa.ColumnElement[Any]]:
+    """Return the columns of staged rows by name, converted where the database would not do so by itself."""
+    conversions = target.conversions or [None] * len(target.columns)
+    return {
+        name: source.c[name]
         if conversion is None
         else sa.func.timezone("UTC", source.c[name])
         if conversion == IN_UTC
         else sa.cast(source.c[name], _Named(conversion))
-        for name, conversion in zip(target.columns, target.conversions or [None] * len(target.columns), strict=True)
-    ]
+        for name, conversion in zip(target.columns, conversions, strict=True)
+    }
 
 
 class _Named(sa.types.UserDefinedType[Any]):
@@ -268,7 +290,7 @@ def _load(connection: sa.Connection, target: Target, name: str, batches: Sequenc
     table = _staging(target, name)
     names = [column.name for column in table.columns]
     for batch in batches:
-        columns = [_values(column, connection.dialect.name) for column in batch.select(names).columns]
+        columns = [_values(name, batch[name], connection.dialect.name) for name in names]
         if batch.num_rows:
             rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
             connection.execute(sa.insert(table), rows)
@@ -290,14 +312,20 @@ def _copy(connection: sa.Connection, name: str, batches: Sequence[pa.RecordBatch
         raise sa.exc.DBAPIError.instance(statement, None, error, errors, dialect=connection.dialect) from error
 
 
-def _values(column: pa.Array, dialect: str) -> list[object]:
+def _values(name: str, column: pa.Array, dialect: str) -> list[object]:
     """Return the values for drivers of Python's DB-API: times in UTC without a zone, for SQLite also as text."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = (column.cast(pa.timestamp("us", "UTC")) if kind.tz else column).cast(pa.timestamp("us"))
     if dialect == "sqlite" and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         column = column.cast(pa.string())
-    values: list[object] = column.to_pylist()
+    try:
+        values: list[object] = column.to_pylist()
+    except UnicodeDecodeError:
+        raise OffsetStoreError(
+            f"cannot store text of column {name!r}: it is not UTF-8. Nothing was stored. Write it as binary, or "
+            "replace invalid bytes by make_valid_utf8"
+        ) from None
     if dialect == "sqlite" and pa.types.is_decimal(kind):
         return [None if value is None else f"{value:f}" for value in values]  # Arrow would write 0E-10
     return values

@@ -176,6 +176,22 @@ def test_two_sources_are_stored_in_one_transaction(sinks: Sinks) -> None:
     assert Counter(sinks.database.values()) == Counter(2 * sinks.load.sent)
 
 
+def test_a_repeated_batch_in_which_one_group_read_nothing_is_left_out_too(sinks: Sinks) -> None:
+    one, two = sinks.queries.group, sinks.queries.group + "-2"
+    other = Load(sinks.load.server, sinks.load.topic + "-2", 1)
+    other.send(5)
+    second = sinks.queries.streams.read(other.server, other.topic, two, **sinks.database.options)
+    frame = sinks.read(one).union(second)
+    sinks.load.send(30)
+    sinks.run("one", frame=frame)
+    sinks.load.send(20)  # only the first group reads in the next batch
+    sinks.run("one", frame=frame)
+    forget_last_commit(sinks.queries.streams, "one")
+    other.send(5)
+    sinks.run("one", frame=frame)
+    assert Counter(sinks.database.values()) == Counter(sinks.load.sent + other.sent)
+
+
 @pytest.mark.parametrize(
     ("change", "cause"),
     [

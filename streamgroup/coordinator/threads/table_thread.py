@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 
 from streamgroup.coordinator.run.interface import ThreadFailed
@@ -22,7 +23,7 @@ from streamgroup.group.offsets.table import ClaimRows, CommitRows, RowsClaimed, 
 from streamgroup.group.offsets.table_rows import Claimant, StoredOffset, is_claimed_by_another_query
 from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
 from streamgroup.options.types import GroupOptions
-from streamgroup.sql.database import is_lost, open_engine, reason_of, shown, url_of
+from streamgroup.sql.database import is_lost, open_engine, reason_of, shown, take_password, url_of
 from streamgroup.sql.offset_table import OffsetTable
 
 log = logging.getLogger("streamgroup")
@@ -55,6 +56,8 @@ class TableThread:
             password=None if password is None else password.reveal("offsets.store.password"),
         )
         self._engine = open_engine(self._url)
+        if password is not None:
+            take_password(self._engine, partial(password.reveal, "offsets.store.password"))
         self._table = OffsetTable()
         self._is_created = False
         self._group = group.group_id

@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructType
 
 from streamgroup.errors import ConfigError, FencedError
 from streamgroup.spark import sql_sink as module
-from streamgroup.spark.sql_sink import SqlBatchWriter, SqlSink, Stage
+from streamgroup.spark.sql_sink import SqlBatchWriter, SqlSink, Stage, sql_sink
 from streamgroup.sql import staging
 from streamgroup.sql.offset_table import Transaction
 
@@ -77,6 +77,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
     monkeypatch.setattr(module, "transaction", made.transaction)
     monkeypatch.setattr(module, "driver_context", lambda _: None)
     monkeypatch.setattr(module, "query_id_of_thread", lambda _: QUERY)
+    monkeypatch.setattr(module, "output_mode", lambda *_: "Append")
     return made
 
 
@@ -109,7 +110,7 @@ def test_a_fenced_batch_or_a_failed_task_adds_nothing_and_leaves_no_table(databa
 
 
 def test_a_run_drops_what_an_earlier_one_has_left_once_and_no_other_querys_tables(database: Database) -> None:
-    mine, other = staging.prefix_of(QUERY, 1) + "0" * 12, staging.prefix_of("f" * 32, 1) + "0" * 12
+    mine, other = staging.prefix_of(QUERY, 1) + "0" * 12, staging.new_prefix("f" * 32) + "0" * 12
 
     def leave() -> None:
         with database.engine.begin() as connection:
@@ -165,6 +166,31 @@ def test_a_batch_write_adds_rows_or_replaces_them_all(database: Database, *, ove
     assert database.staged() == []
 
 
+@pytest.mark.parametrize(
+    ("mode", "needed"), [("Complete", "Use update with key_columns"), ("Update", "Use key_columns")]
+)
+def test_an_output_mode_that_repeats_rows_is_refused(
+    database: Database, monkeypatch: pytest.MonkeyPatch, mode: str, needed: str
+) -> None:
+    monkeypatch.setattr(module, "output_mode", lambda *_: mode)
+    with pytest.raises(ConfigError, match=needed):
+        database.sink()(Batch(["a"]), 0)
+    assert database.values() == []
+
+
+def test_outside_of_foreach_batch_nothing_is_staged(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "query_id_of_thread", lambda _: None)
+    with pytest.raises(ConfigError, match="Pass the sink to foreachBatch"):
+        database.sink()(Batch(["a"]), 0)
+
+
+def test_two_batch_writes_have_staging_tables_of_their_own(database: Database) -> None:
+    one, two = (SqlBatchWriter(database.sink()._options, SCHEMA, overwrite=False) for _ in range(2))
+    assert one._prefix != two._prefix
+
+
 def test_options_are_checked_when_the_sink_is_made() -> None:
+    with pytest.raises(ConfigError, match=r"expected a list of names, such as \['id'\]"):
+        sql_sink("sqlite:////x.db", "orders", key_columns="id")
     with pytest.raises(ConfigError, match="unsupported database 'oracle'"):
         SqlSink({"url": "oracle://db/shop", "dbtable": "orders"})

@@ -177,6 +177,18 @@ def test_a_staging_table_that_lost_rows_stores_nothing(
     assert read(engine) == []
 
 
+@pytest.mark.usefixtures("limit")
+def test_rows_without_a_key_store_nothing(engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE orders (id BIGINT UNIQUE, text VARCHAR(20))")
+        target = find_target(connection, "orders", COLUMNS, ["id"], create=False)
+    rows = pa.RecordBatch.from_arrays([pa.array([1, None, None]), pa.array(["a", "b", "c"])], ["id", "text"])
+    staged = stage(engine, target, iter([rows]), PREFIX)
+    with pytest.raises(OffsetStoreError, match="2 of them have null in the key column 'id'"), engine.begin() as open_:
+        add(open_, target, [staged])
+    assert read(engine) == []
+
+
 def test_staging_tables_are_listed_and_dropped_by_query_and_batch(engine: sa.Engine) -> None:
     target = create(engine)
     for name in (PREFIX + "0" * 12, prefix_of(QUERY, 1_700_000_000) + "1" * 12, prefix_of("f" * 32, 5) + "2" * 12):
