@@ -19,6 +19,7 @@ import streamgroup
 from streamgroup.spark import sql_sink as sink_module
 from streamgroup.sql.staging import prefix_of, staging_tables
 from streamgroup.testing import PostgresServer
+from tests.conftest import MakeTopic
 from tests.spark.support import Load, Streams
 from tests.spark.test_exactly_once import Database, Queries, database, queries
 from tests.spark.test_restart import forget_last_commit
@@ -176,9 +177,9 @@ def test_two_sources_are_stored_in_one_transaction(sinks: Sinks) -> None:
     assert Counter(sinks.database.values()) == Counter(2 * sinks.load.sent)
 
 
-def test_a_repeated_batch_in_which_one_group_read_nothing_is_left_out_too(sinks: Sinks) -> None:
+def test_a_repeated_batch_in_which_one_group_read_nothing_is_left_out_too(sinks: Sinks, make_topic: MakeTopic) -> None:
     one, two = sinks.queries.group, sinks.queries.group + "-2"
-    other = Load(sinks.load.server, sinks.load.topic + "-2", 1)
+    other = Load(sinks.load.server, make_topic(sinks.load.server, 1), 1)
     other.send(5)
     second = sinks.queries.streams.read(other.server, other.topic, two, **sinks.database.options)
     frame = sinks.read(one).union(second)
