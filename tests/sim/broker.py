@@ -210,6 +210,15 @@ class SimBroker:
         """The offsets that the group has committed, as another connection asks for them (R13)."""
         return dict(self.offsets)
 
+    def delete_group(self) -> bool:
+        """A group that is empty expires, with its offsets. Returns whether it did."""
+        if not self.is_empty or self.clock.now < self.loaded_at:
+            return False
+        self.group.delete()
+        self.offsets.clear()
+        self._checker.group_deleted()
+        return True
+
     def reset(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """An operator's `--reset-offsets`: a group without members takes commits from anybody."""
         if not self.is_empty or self.clock.now < self.loaded_at:

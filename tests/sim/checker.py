@@ -41,6 +41,8 @@ UNASKED = "read from before the start"
 SILENT = "silent member"
 TWINS = "two of one lineage"
 INSIDE = "inside of a message"
+UNFENCED = "unfenced"
+UNSTORED = "offset without its records"
 
 Batch = tuple[str, int]
 """A delivery: the process that read it and Spark's number of the batch."""
@@ -412,6 +414,10 @@ class Checker:
         if self._founding is None:
             self._founding = NOT_FOUNDED
         self.track(tp).begin_again(offset)
+
+    def group_deleted(self) -> None:
+        """The group and its offsets have expired in Kafka."""
+        raise AssertionError("only the offset table is left of a group that was deleted")
 
     def cut(self, tp: TopicPartition) -> None:
         """A log was lost: what it holds now are other records, and none of them has sunk. The commit stands."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from streamgroup.group.events import Lane
@@ -11,7 +11,7 @@ from tests.fakes.zookeeper import Connection, Session
 from tests.sim.network import Line
 from tests.sim.offsets import BrokerCalls
 from tests.sim.registrylines import RegistryLines
-from tests.sim.spark import POINTS, Checkpoint, Directory
+from tests.sim.spark import POINTS, TABLE_POINTS, Checkpoint, Directory
 from tests.sim.world import Query, World
 from tests.sim.zkclient import Client
 
@@ -19,6 +19,8 @@ REQUESTS = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGro
 """While one of these is under way a query may be killed, too."""
 OF_REGISTRY = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "ReadSubtrees", "Transact", "Transact")
 """The same, where the group is in ZooKeeper."""
+OF_TABLE = ("ClaimRows", "CommitRows", "COMMIT", "COMMIT", "COMMIT")
+"""The same, of the offset table."""
 KILLS = ("machine", "machine", "coordinator", "jvm")
 
 
@@ -50,7 +52,9 @@ def _end(query: Query, how: str) -> None:
 
 
 def _kill_at_point(world: World, query: Query, fault: Fault) -> None:
-    points = (*POINTS, *(REQUESTS if world.settings.registry is None else OF_REGISTRY))
+    points: Sequence[str] = (*POINTS, *(REQUESTS if world.settings.registry is None else OF_REGISTRY))
+    if world.settings.in_table:
+        points = (*TABLE_POINTS, *REQUESTS, *OF_TABLE)
     how = KILLS[fault.way // len(points) % len(KILLS)]
     query.armed[points[fault.way % len(points)]] = lambda: _end(query, how)
 
@@ -194,6 +198,33 @@ def _stall_offsets(world: World, query: Query, fault: Fault) -> None:
         calls.stall(1.5 * world.settings.session_s * fault.amount, answers_only=fault.way // 5 % 2 == 0)
 
 
+# -- of an offset table ------------------------------------------------------------------------------------------------
+
+
+def _database_away(world: World, query: Query, fault: Fault) -> None:
+    world.table.go_away(1.5 * world.settings.session_s * fault.amount**2)
+
+
+def _lose_commit(world: World, query: Query, fault: Fault) -> None:
+    """The connection breaks with the next COMMIT: it is carried out, or not, or late."""
+    query.loses_commit = True
+
+
+def _break_table(world: World, query: Query, fault: Fault) -> None:
+    """A connection to the database breaks: the coordinator process's at its next request, or the sink's now."""
+    if fault.way % 3 and query.process is not None and query.process.table is not None:
+        query.process.table.fragile = True
+    elif query.connection is not None:
+        query.connection.lose()
+
+
+def _expire_group(world: World, query: Query, fault: Fault) -> None:
+    chance = random.Random(fault.way)
+    ends = [chance.choice(("kill", "stop", "pause", "pause")) for _ in world.queries]
+    offsets = {tp: chance.randint(0, end) for tp, end in world.logs.ends.items()} if fault.amount < 0.3 else {}
+    world.expire_group(ends, offsets)
+
+
 # -- of ZooKeeper ------------------------------------------------------------------------------------------------------
 
 
@@ -285,6 +316,15 @@ LONE_FAULTS: Kinds = {
 }
 """The same, of a query that is not a member: nothing fences a second one on the same checkpoint."""
 
+TABLE_FAULTS: Kinds = {
+    **FAULTS,
+    "database away": (4, _database_away),
+    "lose a COMMIT": (6, _lose_commit),
+    "break a connection to the database": (6, _break_table),
+    "expire the group": (3, _expire_group),
+}
+"""The same, of a group whose offsets are in a table of a database."""
+
 SILENCES: Kinds = {"hang the driver": (2, _hang), "stop the JVM": (2, _stop_jvm)}
 """The faults of Spark alone (R27)."""
 
@@ -295,7 +335,7 @@ OFFSETS: Kinds = {
 }
 """The faults of the brokers that keep the offsets of a group in ZooKeeper, and of the connections to them."""
 
-ANY: Kinds = FAULTS | REGISTRY_FAULTS | LONE_FAULTS | SILENCES | OFFSETS
+ANY: Kinds = FAULTS | REGISTRY_FAULTS | LONE_FAULTS | TABLE_FAULTS | SILENCES | OFFSETS
 
 
 def draw(chance: random.Random, seconds: float, queries: int, of: Kinds = FAULTS) -> tuple[Fault, ...]:

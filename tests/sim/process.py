@@ -27,16 +27,21 @@ from streamgroup.group import events as ev
 from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine
+from streamgroup.group.offsets.store import OffsetStore
+from streamgroup.group.offsets.table import ClaimRows, CommitRows, TableOffsetStore
+from streamgroup.group.offsets.table_rows import BatchPart, Claimant
 from streamgroup.group.rejoining import rejoin_timeout_s
 from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.model import (
     EARLIEST,
     INITIAL_DOCUMENT,
     LATEST,
+    CommittedOffset,
     ConfiguredOffsets,
     Document,
     FetchRange,
     FetchTask,
+    OffsetRange,
     TopicPartition,
 )
 from streamgroup.options.types import GroupMode, LimitOptions, Subscription
@@ -47,6 +52,7 @@ from tests.sim.network import Line, Network, Stalling
 from tests.sim.planner import SimEvents, SimMember, SimPlanner
 from tests.sim.settings import JOIN_TIMEOUT_S, QUESTION_S, Settings
 from tests.sim.silence import SparkSilence
+from tests.sim.table import SimTableThread
 from tests.sim.watcher import SimWatcher
 
 if TYPE_CHECKING:
@@ -80,15 +86,23 @@ class Process:
         self.died_at = -1e9
         self.network: Network = Network(world.clock, chance, world.settings.latency_s)
         is_member = world.settings.mode is GroupMode.MEMBER
-        self.ledger: Ledger = Ledger(world.settings.group_id, self.name, f"lineage-{self.name}", alone=not is_member)
+        self.ledger: Ledger = Ledger(
+            world.settings.group_id,
+            self.name,
+            f"lineage-{self.name}",
+            alone=not is_member,
+            in_table=world.settings.in_table,
+        )
         self.membership: Machine
         self.lines: GroupLines | RegistryLines
         self.membership, self.lines = world.keeper.backend(self, self.network)
+        self.table = SimTableThread(self) if world.settings.in_table else None
+        """The thread of the offset table."""
         self.member = SimMember(
             self,
             self.membership,
             self.ledger,
-            self.lines.store,
+            self._store(),
             instance_id=query.instance_id,
             session_timeout_s=world.settings.session_s,
             request_timeout_ms=world.settings.request_timeout_ms,
@@ -115,6 +129,12 @@ class Process:
         self._wakes_at: float | None = None
         self.silence = SparkSilence(self)
         world.lineages.processes.append(self)
+
+    def _store(self) -> OffsetStore:
+        """As `assemble.member_of`."""
+        if self.table is None:
+            return self.lines.store
+        return TableOffsetStore(self.lines.store, lambda: Claimant(self.ledger.lineage, self.ledger.run))
 
     def _config(self) -> RunConfig:
         settings = self.settings
@@ -233,6 +253,9 @@ class Process:
                 self.watcher.refresh_metadata()
             case ev.Note(_, text):
                 self.clock.note(self.name, text)
+            case ClaimRows() | CommitRows():
+                assert self.table is not None
+                self.table.carry_out(action)
             case _:
                 self.lines.carry_out(action)
 
@@ -355,6 +378,15 @@ class Process:
         tasks = yield from self._call(io.Partitions(first, last))
         return tuple(fetched.range for task in tasks for fetched in task.ranges)
 
+    def batch_parts(self) -> Steps:
+        """The answer to `ranges` on the control channel, as `streamgroup.transaction` reads it."""
+        batch = yield from self._call(io.GetRanges())
+        ranges = [OffsetRange(TopicPartition(t, p), start, until) for t, p, start, until in batch["ranges"] or ()]
+        return [
+            BatchPart(one, claim, CommittedOffset(one.until, metadata, epoch))
+            for one, (claim, epoch, metadata) in zip(ranges, batch["stored"], strict=True)
+        ]
+
     def _call(self, request: io.Request) -> Steps:
         """Make a request and wait for its result, as `Inbox.call`."""
         number = next(self._numbers)
@@ -385,24 +417,25 @@ class Process:
 
     def _answer(self, question: ask.Question) -> Steps:
         """As `QuestionAnswerer.answer`: answer a question of a call."""
+        answer: Any = None
         match question:
             case ask.Connect() | ask.ReadTopics():
-                snapshot = yield from self.watcher.read_metadata(QUESTION_S)
-                return snapshot
+                answer = yield from self.watcher.read_metadata(QUESTION_S)
             case ask.SnapshotEnds():
-                ends = yield from self.watcher.ask(lambda cluster, deadline: dict(self.world.logs.ends), QUESTION_S)
-                return ends
+                answer = yield from self.watcher.ask(lambda cluster, deadline: dict(self.world.logs.ends), QUESTION_S)
             case ask.ListEnds(positions, timeout):
-                logs = yield from self.watcher.ends(positions, timeout)
-                return logs
+                answer = yield from self.watcher.ends(positions, timeout)
             case ask.CheckPositions():
                 yield from self._check(question)
             case ask.FetchCommitted(_, wanted):
                 self._events.filter = yield from self.lines.committed()
-                return {tp: committed for tp, committed in self._events.filter.items() if wanted(tp)}
+                answer = {tp: committed for tp, committed in self._events.filter.items() if wanted(tp)}
+            case ask.ClaimReplay():
+                assert self.table is not None
+                answer = yield from self.table.claim_for_replay(question)
             case ask.MakeFetchTasks(_, ranges):
-                return [FetchTask((FetchRange(range_, None),)) for range_ in ranges]
-        return None
+                answer = [FetchTask((FetchRange(range_, None),)) for range_ in ranges]
+        return answer
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -427,6 +460,8 @@ class Process:
             self.died_at = self.clock.now
             self.lines.close()
             self.watcher.close()
+            if self.table is not None:
+                self.table.close()
 
     def cut(self, seconds: float) -> None:
         """No packet comes or goes for so long."""

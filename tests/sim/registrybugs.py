@@ -30,6 +30,7 @@ from tests.sim.lonebugs import LONE_BUGS
 from tests.sim.offsetbugs import OFFSET_BUGS
 from tests.sim.runbugs import RUN_BUGS
 from tests.sim.settings import Kind
+from tests.sim.tablebugs import TABLE_BUGS
 
 
 def _replace_method(stack: ExitStack, method: Callable[..., None], planted: Callable[..., None]) -> None:
@@ -295,4 +296,4 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
     ),
 }
 
-ALL_BUGS = {**BUGS, **RUN_BUGS, **REGISTRY_BUGS, **OFFSET_BUGS, **BOUNDARY_BUGS, **LONE_BUGS}
+ALL_BUGS = {**BUGS, **RUN_BUGS, **REGISTRY_BUGS, **OFFSET_BUGS, **BOUNDARY_BUGS, **LONE_BUGS, **TABLE_BUGS}

@@ -13,6 +13,7 @@ from tests.sim.clock import Sleep, Steps
 from tests.sim.network import Stalling
 from tests.sim.process import Process
 from tests.sim.settings import COOPERATIVE, QuerySettings, Settings
+from tests.sim.spark import Checkpoint
 from tests.sim.world import Query, World
 
 A0, A1, A2 = (TopicPartition("a", n) for n in range(3))
@@ -124,6 +125,27 @@ def _a_third_comes_while_a_founder_looks(world: World) -> Steps:
     yield from when(world, lambda: all(q.process is not None and q.process.member.stable for q in world.queries))
     for tp in (A0, A1, A2):
         world.logs.produce(tp, 5)
+
+
+# -- R7 ----------------------------------------------------------------------------------------------------------------
+
+
+def _a_group_with_a_table_expires(world: World) -> Steps:
+    """The offsets are in a table. Kafka deletes the group while its query is down, and a partition is added. A query
+    without a checkpoint then joins the next group, in a generation of the same number, at `latest`."""
+    (q0,) = world.queries
+    world.logs.produce(A0, 500)
+    q0.start()
+    yield from when(world, joined(q0, 1))
+    keep_down(q0, q0.kill)
+    yield from when(world, world.broker.delete_group)
+    q0.checkpoint = Checkpoint()
+    world.grow("a", 1)
+    world.logs.produce(A1, 10)
+    bring_up(q0)
+    yield from when(world, joined(q0, 2))
+    assert running(q0).ledger.generation == 1
+    world.logs.produce(A1, 5)
 
 
 # -- R22 ---------------------------------------------------------------------------------------------------------------
@@ -352,6 +374,12 @@ SCENARIOS = {
         Settings(queries(3), {"a": 3}, starting_latest=True, latency_s=0.05, initial_delay_s=0.5),
         20.0,
         _a_third_comes_while_a_founder_looks,
+    ),
+    "expired-group": Scenario(
+        _a_group_with_a_table_expires.__doc__ or "",
+        Settings(queries(1), {"a": 1}, starting_latest=True, in_table=True),
+        30.0,
+        _a_group_with_a_table_expires,
     ),
     "long-batch": Scenario(
         _another_comes_during_a_long_batch.__doc__ or "",

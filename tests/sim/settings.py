@@ -32,6 +32,8 @@ class Kind(Enum):
     ZOOKEEPER = "zookeeper"
     ALONE = "alone"
     """Nobody: the one query is not a member (`modes.py`)."""
+    TABLE = "table"
+    """Kafka, and the offsets are in a table of a database (`table.py`)."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class QuerySettings:
     """Trigger.AvailableNow: a run ends when it has read what there was at its start; the supervisor starts another."""
     once: bool = False
     """Trigger.Once: a run ends after one batch, be it a replay; the supervisor starts another."""
+    collects_rows: bool = False
+    """With an offset table: the tasks are over before the sink's transaction begins. Else it is open meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,12 @@ class Settings:
     """`group.maxSilence` (R27)."""
     describes_groups: bool = False
     """Whether runs may describe their group (R28). Where they may not, a copied checkpoint is accepted."""
+    in_table: bool = False
+    """`offsets.store`: the offsets are in a table of a database, and each sink is a transaction there (R37)."""
+
+    @property
+    def is_member(self) -> bool:
+        return self.mode is GroupMode.MEMBER
 
     @property
     def group_id(self) -> str:
@@ -150,6 +160,20 @@ def draw(chance: random.Random) -> Settings:
         rebalance_wait_s=chance.choice((0.5, 3.0)),
         strategies=COOPERATIVE if chance.random() < 0.4 else EAGER,
     )
+
+
+def draw_of_table(chance: random.Random) -> Settings:
+    """The settings of a seed of a group whose offsets are in a table of a database."""
+    settings = draw(chance)
+    queries = tuple(
+        replace(query, file_sink=False, collects_rows=chance.random() < 0.6)  # the sink is the database
+        for query in settings.queries
+    )
+    settings = replace(settings, queries=queries, in_table=True)
+    if chance.random() < 0.2:
+        query = replace(queries[0], instance_id=None)
+        settings = replace(settings, queries=(query,), mode=GroupMode.COMMIT)
+    return settings
 
 
 def draw_of_registry(chance: random.Random) -> Settings:

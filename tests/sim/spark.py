@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamgroup.coordinator.planning.document import from_value, to_value
 from streamgroup.model import INITIAL_DOCUMENT, OffsetRange
+from tests.sim import table
 from tests.sim.clock import Sleep, Steps
 from tests.sim.process import Process
 
@@ -26,6 +27,8 @@ LISTENER_S = 0.5
 POINTS = ("planned", "logged", "asked", "task", "sunk", "done")
 """Where a query may be killed between two actions: after `latestOffset`, `offsets/N`, `partitions`, each task, the
 sink, `commits/N`."""
+TABLE_POINTS = (*POINTS, "begun", "row", "stored")
+"""The same with an offset table: also after the transaction has judged the batch, has each range, has the offsets."""
 
 
 @dataclass
@@ -114,6 +117,10 @@ def _batch(query: Query, process: Process, number: int, start: Mapping[str, Any]
 
 def _sink(query: Query, process: Process, number: int, ranges: tuple[OffsetRange, ...]) -> Steps:
     """Rows written one task after the other as side effects, or as files that count when the batch is in the log."""
+    if process.table is not None:
+        if ranges:
+            yield from table.store_batch(query, process, ranges)
+        return
     checker, whole = process.world.checker, query.settings.file_sink
     for range_ in ranges:
         yield Sleep(query.task_s())

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streamgroup.model import Dialect, TopicPartition
+from streamgroup.model import CommittedOffset, Dialect, TopicPartition
 from streamgroup.options.types import GroupMode
+from tests.sim import table
 from tests.sim.broker import Logs, SimBroker
 from tests.sim.bytelogs import Logs07
 from tests.sim.checker import ENDLESS, Checker, Violation
@@ -22,6 +23,8 @@ from tests.sim.registry import SimRegistry
 from tests.sim.settings import QuerySettings, Settings
 from tests.sim.silence import Driver, missing
 from tests.sim.spark import Checkpoint, Directory, micro_batches
+from tests.sim.table import Connection, SimDatabase
+from tests.sim.tablechecker import TableChecker, is_of_an_older_checkpoint
 
 if TYPE_CHECKING:
     from tests.sim.faults import Fault
@@ -57,6 +60,10 @@ class Query:
         """When the last late request of one of its processes has arrived."""
         self.armed: dict[str, Act] = {}
         """The acts for the moment when the run comes to a point."""
+        self.connection: Connection | None = None
+        """The connection of the sink to the database of the offset table, while a batch is stored."""
+        self.loses_commit = False
+        """The connection breaks with the next COMMIT."""
         self.slow_s: float | None = None
         """A director makes its tasks take this long."""
         self._runs = 0
@@ -119,7 +126,8 @@ class Query:
             return
         self.world.checker.failed(self, error)
         skipped = self.settings.file_sink and not process.failure
-        if skipped or is_refusal(error):  # as their messages say (R17, R28)
+        is_old = self.world.settings.in_table and is_of_an_older_checkpoint(self, error)
+        if skipped or is_old or is_refusal(error):  # as their messages say (R17, R28, R37)
             self.checkpoint, self.directory = Checkpoint(), Directory()
         self.stop()
 
@@ -160,9 +168,11 @@ class Query:
             self.gate(act)
 
     def kill(self) -> None:
-        """kill -9 of the machine: JVM, coordinator process, tasks."""
+        """kill -9 of the machine: JVM, coordinator process, tasks. A database may not notice it at once."""
         for thread in self._threads:
             thread.kill()
+        if self.connection is not None:
+            table.close(self, linger_s=self.chance.choice((0.0, self.chance.random() * table.LINGER_S)))
         if self.process is not None:
             self._over(self.process)
 
@@ -191,6 +201,7 @@ class Query:
         self._leaves = True
         for thread in self._threads:
             thread.kill()
+        table.close(self)
         self._threads.append(
             Thread(self.clock, process.stop(), self.gate, lambda error: self._left(process, error, finished))
         )
@@ -221,6 +232,7 @@ class Query:
             if not drained:
                 process.license()
             process.die()
+            table.close(self)
             self.clock.note(self.name, "is down")
             self.process = None
             self._paused_until, self._backlog = None, []
@@ -251,7 +263,10 @@ class World:
         self.logs = _logs_of(settings, seed)
         mode = settings.mode
         self.checker = Checker(self.clock, self.logs)
-        if mode is not GroupMode.MEMBER:
+        if settings.in_table:
+            self.checker = TableChecker(self.clock, self.logs)
+            self._table = SimDatabase(self.clock, self.checker)
+        elif mode is not GroupMode.MEMBER:
             self.checker = LoneChecker(self.clock, self.logs, mode)
         self.lineages = Lineages(self)
         self.keeper = self._keeper(settings)
@@ -282,6 +297,11 @@ class World:
         """Of a group that is Kafka's own."""
         assert isinstance(self.keeper, SimBroker), "this group is in ZooKeeper"
         return self.keeper
+
+    @property
+    def table(self) -> SimDatabase:
+        """The database of the offset table."""
+        return self._table
 
     @property
     def registry(self) -> SimRegistry:
@@ -374,6 +394,8 @@ class World:
             consumer.heal()
             self.clock.after(0.5, consumer.start)
         self.keeper.calm_down()
+        if self.settings.in_table:
+            self.table.calm_down()
 
     def _come_to_rest(self) -> None:
         end = self.clock.now + CALM_S
@@ -399,6 +421,33 @@ class World:
             self._operating = True
             Thread(self.clock, self._reset(offsets, ends), lambda act: act(), raise_failure)
 
+    def expire_group(self, ends: Sequence[str], offsets: Mapping[TopicPartition, int]) -> None:
+        """All members stop or sleep until their group is empty. It expires, and they go on: generations begin at 1.
+
+        An operator then sets these offsets in Kafka. Where the table has one, it counts.
+        """
+        if not self._operating:
+            self._operating = True
+            Thread(self.clock, self._expire_group(ends, offsets), lambda act: act(), raise_failure)
+
+    def _expire_group(self, ends: Sequence[str], offsets: Mapping[TopicPartition, int]) -> Steps:
+        for query, end in zip(self.queries, ends, strict=True):
+            if end == "pause":
+                query.pause(4.0 * self.settings.session_s)
+                continue
+            query.held_down = True
+            {"kill": query.kill, "stop": query.stop}[end]()
+        for _ in range(60):
+            if self.broker.delete_group():
+                known = {tp for tp, row in self.table.rows.items() if row.next_offset is not None}
+                self.broker.offsets |= {tp: CommittedOffset(offsets[tp]) for tp in sorted(known & offsets.keys())}
+                break
+            yield Sleep(0.5)
+        for query in self.queries:
+            query.held_down = False
+            query.start()
+        self._operating = False
+
     def _reset(self, offsets: dict[TopicPartition, int], ends: Sequence[str]) -> Steps:
         for zombie in self.zombies:
             zombie.kill()
@@ -411,7 +460,11 @@ class World:
         for _ in range(60):
             down = not any(q.process for q in self.queries) and not any(c.running for c in self.consumers)
             # Retention may have moved a log's start since the fault was drawn.
-            if down and self.keeper.reset({tp: self.logs.record_at(tp, offset) for tp, offset in offsets.items()}):
+            to = {tp: self.logs.record_at(tp, offset) for tp, offset in offsets.items()}
+            is_locked = self.settings.in_table and bool(self.table.locks)
+            if down and not is_locked and self.keeper.reset(to):
+                if self.settings.in_table:
+                    self.table.reset(to)
                 break
             yield Sleep(0.5)
         held: list[Query | OldConsumer] = [*self.queries, *self.consumers]
