@@ -179,7 +179,7 @@ def leave_the_group_behind(stack: ExitStack) -> None:
     def claimed(self: TableOffsetStore, event: RowsClaimed) -> Outcome:
         outcome = real(self, event)
         answers = tuple(
-            dataclasses.replace(each, behind=frozenset())
+            dataclasses.replace(each, outdated=frozenset())
             for each in outcome.answers
             if isinstance(each, OffsetsFetched)
         )
