@@ -25,6 +25,8 @@ DELTA = (
     ("io.delta", "delta-kernel-defaults", "4.4.0"),
 )
 """Delta Lake for Spark 4.2, of whose dependencies a table needs these; the long tests fetch it."""
+JDBC = ("org.postgresql", "postgresql", "42.7.8")
+"""PostgreSQL's driver for Spark's JDBC sink, which the fault runs compare with; the long tests fetch it."""
 
 
 def of_tests() -> Iterator[tuple[Coordinate, bool]]:
@@ -51,7 +53,7 @@ def of_spark() -> Iterator[tuple[Coordinate, bool]]:
 
 def of_long_tests() -> Iterator[tuple[Coordinate, bool]]:
     """The modules that only long tests fetch."""
-    yield from ((Coordinate(*module), False) for module in DELTA)
+    yield from ((Coordinate(*module), False) for module in (*DELTA, JDBC))
 
 
 def pin() -> None:

@@ -48,6 +48,8 @@ class Job:
     home: Path
     batch: int = 60
     options: Mapping[str, str] = field(default_factory=dict)
+    table: Mapping[str, str] | None = None
+    """Its sink, if it writes into a database: `format` (sql_sink or jdbc), and what that takes."""
 
     @property
     def checkpoint(self) -> Path:
@@ -80,10 +82,17 @@ class Struck:
 class Application:
     """A Spark application as a process group, and the queries that it was told to run.
 
-    `package` is a directory with the package of another release, which all of its processes import.
+    `package` is a directory with the package of another release, which all of its processes import. `settings` are
+    settings of Spark.
     """
 
-    def __init__(self, home: Path, jvm_flags: Iterable[str] = (), package: Path | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        jvm_flags: Iterable[str] = (),
+        package: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         home.mkdir(parents=True)
         self.home = home
         self.log = home / "log"
@@ -96,6 +105,7 @@ class Application:
         environment = {
             **os.environ,
             "STREAMGROUP_FAULTS": str(home),
+            "STREAMGROUP_FAULTS_SETTINGS": json.dumps(dict(settings or {})),
             "STREAMGROUP_FAULTS_JAVA": " ".join((*_QUICK_JVM, *jvm_flags)),
             "PYTHONPATH": os.pathsep.join(map(str, filter(None, (HOOKS, package, os.environ.get("PYTHONPATH"))))),
             # spark-submit starts a JVM only to put a command line together.
@@ -145,6 +155,7 @@ class Application:
             checkpoint=str(job.checkpoint),
             sink=str(sink),
             pause_s=pause_s,
+            **({} if job.table is None else {"table": dict(job.table)}),
         )
         self._await({"event": "started", "query": job.name}, START_S, since)
 
@@ -158,15 +169,37 @@ class Application:
 
     def stop(self, job: Job) -> None:
         """`query.stop()`, and wait for the end."""
+        error = self.await_stopped(job, self.begin_stop(job))
+        assert not error, error
+
+    def begin_stop(self, job: Job) -> int:
+        """Have `query.stop()` called, without waiting for it; returns what `await_stopped` takes."""
         since = len(self._events)
         self._command("stop", query=job.name)
-        self._await({"event": "ended", "query": job.name, "error": ""}, 20, since)
+        self._await({"event": "stopping", "query": job.name}, 20, since)
+        return since
+
+    def await_stopped(self, job: Job, since: int) -> str:
+        """Wait for the end of a query that is being stopped; the error that it ended with."""
+        return str(self._await({"event": "ended", "query": job.name}, 60, since)["error"])
 
     def await_failure(self, job: Job) -> str:
         """Wait until a job's query has ended with an error, which comes back."""
         ended = self._await({"event": "ended", "query": job.name}, 30, self._began[job.name])
         assert ended["error"], f"{job.name} ended without an error"
         return str(ended["error"])
+
+    def failure_or(self, job: Job, condition: Callable[[], bool], timeout: float = 180.0) -> str:
+        """Wait until a job's newest start here has failed, and return its error; empty if `condition` holds first."""
+
+        def over() -> str | None:
+            if ended := [event for event in self._events[self._began[job.name] :] if is_end_of(event, job)]:
+                return str(ended[-1]["error"])
+            return "" if condition() else None
+
+        what = f"{job.name} fails or continues; the log of {self.home.name} ends\n{self.log_end()}"
+        found: list[str] = wait_until(lambda: [] if (error := over()) is None else [error], what, timeout)
+        return found[0]
 
     def end_queries(self) -> None:
         """Stop every query that runs."""
@@ -216,6 +249,15 @@ class Application:
         return Struck(**json.loads(note.read_text()))
 
     @contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait for the process that is armed to be held; it waits for as long as the block takes."""
+        self.await_struck()
+        try:
+            yield
+        finally:
+            (self.home / "held").unlink()
+
+    @contextmanager
     def held_in_batch(self, job: Job) -> Iterator[None]:
         """Have the sink of a job, which has sunk before, hold its next batch for as long as the block takes."""
         gate = self.home / f"hold-{job.name}"
@@ -232,8 +274,7 @@ class Application:
 
     def await_jvm_gone(self) -> None:
         """Wait until its JVM has died, by whatever; what the coordinators do then is theirs."""
-        jvm = json.loads((self.home / "processes").read_text())["jvm"]
-        wait_until(lambda: not is_running(jvm), f"{self.home.name}: its JVM has ended", 20)
+        wait_until(lambda: not is_running(self.jvm), f"{self.home.name}: its JVM has ended", 20)
         self.process.kill()
         self.process.wait(20)
 
@@ -245,6 +286,11 @@ class Application:
                 self.signal(signal.SIGKILL)
             self.process.wait(20)
             self._reader.join(20)
+
+    @property
+    def jvm(self) -> int:
+        """The id of its JVM's process."""
+        return int(json.loads((self.home / "processes").read_text())["jvm"])
 
     @property
     def alive(self) -> bool:
@@ -260,14 +306,16 @@ class Application:
 
     def await_batches(self, job: Job, count: int, timeout: float = 60.0) -> None:
         """Wait until a job's newest start here has sunk so many batches."""
-        self._await_sunk(job, lambda: self.batches(job) >= count, f"{count} batches", timeout)
+        self.await_sunk(job, lambda: self.batches(job) >= count, f"{count} batches", timeout)
 
     def await_records(self, job: Job) -> None:
         """Wait until a job's newest start here has sunk a record. Under load Spark's batch 0 is empty: it is planned
         before the member's first assignment."""
-        self._await_sunk(job, lambda: any(line.get("values") for line in self.lines(job)), "a record", 60.0)
+        self.await_sunk(job, lambda: any(line.get("values") for line in self.lines(job)), "a record", 60.0)
 
-    def _await_sunk(self, job: Job, condition: Callable[[], bool], what: str, timeout: float) -> None:
+    def await_sunk(self, job: Job, condition: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
+        """Wait until `condition` of a job's newest start here, which must not end before."""
+
         def sunk() -> bool:
             told = self._events[self._began[job.name] :]
             ended = [event for event in told if event["event"] == "gone" or is_end_of(event, job)]

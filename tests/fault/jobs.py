@@ -49,8 +49,11 @@ def make_session(home: Path) -> SparkSession:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.local.dir": str(home / "local"),
+        "spark.master": "local[1]",
+        **{f"spark.executorEnv.{name}": os.environ[name] for name in ("STREAMGROUP_FAULTS", "PYTHONPATH")},
+        **json.loads(os.environ.get("STREAMGROUP_FAULTS_SETTINGS", "{}")),
     }
-    builder = SparkSession.builder.master("local[1]").appName(home.name)
+    builder = SparkSession.builder.appName(home.name)
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
@@ -82,6 +85,26 @@ class Sink:
         named_points.pass_point(named_points.SUNK)
 
 
+WIDTHS = "repeat(cast(value as string), IF(partition = 0, 200, 10)) as value"
+"""The rows of partition 0 are so wide that a task loads them into a staging table; the driver gets the others."""
+
+
+class JdbcSink:
+    """`foreachBatch` into a table by Spark's own sink."""
+
+    def __init__(self, url: str, dbtable: str, **properties: str) -> None:
+        self._url, self._dbtable, self._properties = "jdbc:" + url, dbtable, properties
+
+    def __call__(self, frame: DataFrame, _: int) -> None:
+        frame.write.jdbc(self._url, self._dbtable, "append", {**self._properties, "driver": "org.postgresql.Driver"})
+        named_points.pass_point(named_points.STORED)
+
+
+def sink_into(format: str, access: dict[str, str]) -> Callable[[DataFrame, int], None]:  # noqa: A002
+    """Return the function for `foreachBatch` that writes into a table of a database."""
+    return JdbcSink(**access) if format == "jdbc" else streamgroup.sql_sink(**access)
+
+
 class Driver:
     """Carries the commands out, one after the other."""
 
@@ -96,18 +119,34 @@ class Driver:
         with self._writing:
             print(json.dumps({"event": event, **details}), file=self._events, flush=True)
 
-    def start(self, query: str, options: dict[str, str], checkpoint: str, sink: str, pause_s: float) -> None:
-        """Start a query; `ended` tells of its end, whoever ended it."""
-        begin = functools.partial(self._begin, options, checkpoint, Sink(query, Path(sink), pause_s))
+    def start(
+        self,
+        query: str,
+        *,
+        options: dict[str, str],
+        checkpoint: str,
+        sink: str,
+        pause_s: float,
+        table: dict[str, str] | None = None,
+    ) -> None:
+        """Start a query; `ended` tells of its end, whoever ended it. With `table`, it writes into a database."""
+        columns: list[str] = ["*"]
+        write: Callable[[DataFrame, int], None] = Sink(query, Path(sink), pause_s)
+        if table is not None:
+            columns, write = [WIDTHS], sink_into(table.pop("format"), table)
+        begin = functools.partial(self._begin, options, checkpoint, columns, write)
         self._queries[query] = begin()
         self.tell("started", query=query)
         threading.Thread(target=self._await_end, args=(query, begin), daemon=True).start()
 
-    def _begin(self, options: dict[str, str], checkpoint: str, sink: Sink) -> StreamingQuery:
+    def _begin(
+        self, options: dict[str, str], checkpoint: str, columns: list[str], sink: Callable[[DataFrame, int], None]
+    ) -> StreamingQuery:
         return (
             self._session.readStream.format("streamgroup")
             .options(**options)
             .load()
+            .selectExpr(*columns)
             .writeStream.foreachBatch(sink)
             .option("checkpointLocation", checkpoint)
             .start()
@@ -121,6 +160,7 @@ class Driver:
 
     def stop(self, query: str) -> None:
         """Stop a query, as a user does who does not drain."""
+        self.tell("stopping", query=query)
         self._queries[query].stop()
 
     def end(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.fault.applications import Application
@@ -9,10 +10,11 @@ from tests.spark.class_archive import class_archive
 
 
 class Pool:
-    """Applications that are warm before they are wanted."""
+    """Applications that are warm before they are wanted. `settings` are Spark's settings of each."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, settings: Mapping[str, str] | None = None) -> None:
         self._home = home
+        self._settings = settings
         self.jvm_flags = (f"-XX:SharedArchiveFile={class_archive()}",)
         """The flags of a JVM that starts fast."""
         self._spare: list[Application] = []
@@ -22,7 +24,7 @@ class Pool:
         """See to `count` spare ones, warm or about to be."""
         while len(self._spare) < count:
             home = self._home / f"app{len(self.all)}"
-            made = Application(home, self.jvm_flags)
+            made = Application(home, self.jvm_flags, settings=self._settings)
             self.all.append(made)
             self._spare.append(made)
 

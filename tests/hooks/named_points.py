@@ -10,6 +10,7 @@ The directory of an application (STREAMGROUP_FAULTS) holds:
     package-KIND   the directory of the package that its processes of a kind import: coordinator, task
     armed-POINT    what is to be struck when POINT is passed next: a word of STROKES
     struck         which point, when (seconds of time.monotonic, one clock for all processes), written just before
+    held           is there until the test lets the process continue that is held at a point
     commits.jsonl  one line per answer to an OffsetCommit
 
 The functions that run in every batch build file names as plain strings. Python interns each part of a `Path`, so the
@@ -27,7 +28,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,8 +37,16 @@ PLANNED, READ, SUNK, COMMITTING, COMMITTED = POINTS = "planned", "read", "sunk",
 """A document is made and Spark does not have it yet; a task has read its records; the sink has written them and Spark's
 `commits/N` is to come; Spark has asked for the next batch and the commit is to be sent; the commit was accepted."""
 
+LOADED, STAGED, BEGUN, ADDED, STORED = SQL_POINTS = "loaded", "staged", "begun", "added", "stored"
+"""Of `streamgroup.sql_sink`: a task has filled its staging table; the driver has the answers of all tasks; its
+transaction has locked the offsets; rows and offsets are changed and COMMIT is to be sent; COMMIT was answered."""
+
 TOGETHER, JVM, COORDINATOR, PAUSE = STROKES = "together", "jvm", "coordinator", "pause"
 """kill -9 of driver, JVM and coordinator at once, of one of them, or SIGSTOP of all."""
+
+DRIVER, SELF, FAIL, HOLD = "driver", "self", "fail", "hold"
+"""kill -9 of the Python driver, or of the process that passes the point; an exception there; or it waits there."""
+LONGEST_HOLD_S = 120.0
 
 
 def home() -> Path:
@@ -63,6 +72,8 @@ def pass_point(point: str) -> None:
         return
     stroke = Path(taken).read_text()
     processes = json.loads((home() / "processes").read_text())
+    if stroke == HOLD:
+        (home() / "held").touch()
     note = home() / "struck.new"
     note.write_text(json.dumps({"point": point, "stroke": stroke, "at": time.monotonic()}))
     note.rename(home() / "struck")
@@ -75,8 +86,19 @@ def pass_point(point: str) -> None:
             os.kill(int((home() / "coordinator").read_text()), signal.SIGKILL)
         case "pause":
             signal_together(processes["group"], signal.SIGSTOP)
+            time.sleep(1)  # another thread may take the signal, and this one would go on until all have stopped
+        case "driver":
+            os.kill(processes["group"], signal.SIGKILL)  # it leads the group
+        case "self":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "fail":
+            raise RuntimeError(f"the test has this process fail at the point {point}")
+        case "hold":
+            deadline = time.monotonic() + LONGEST_HOLD_S
+            while (home() / "held").exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
         case _:
-            raise ValueError(f"armed with {stroke!r}, which is none of {STROKES}")
+            raise ValueError(f"armed with {stroke!r}, which is not a stroke")
 
 
 def signal_together(application: int, number: signal.Signals) -> None:
@@ -160,6 +182,38 @@ def _around_member(module: ModuleType) -> None:
     member._commit, member._own_answer = commit_and_pass, answer_and_pass
 
 
+def _around_sql_sink(module: ModuleType) -> None:
+    open_transaction, stage = _seam(module, "transaction"), _seam(module.Stage, "stage")
+
+    @contextmanager
+    def transaction(engine: Any) -> Iterator[Any]:
+        pass_point(STAGED)
+        with open_transaction(engine) as opened:
+            pass_point(BEGUN)
+            yield opened
+        pass_point(STORED)
+
+    @functools.wraps(stage)
+    def stage_and_pass(self: Any, batches: Any) -> Any:
+        staged = stage(self, batches)
+        if staged.table:
+            pass_point(LOADED)
+        return staged
+
+    module.transaction, module.Stage.stage = transaction, stage_and_pass  # type: ignore[attr-defined]
+
+
+def _around_offset_table(module: ModuleType) -> None:
+    add = _seam(module.OffsetTable, "add")
+
+    @functools.wraps(add)
+    def add_and_pass(*arguments: Any) -> None:
+        add(*arguments)
+        pass_point(ADDED)
+
+    module.OffsetTable.add = add_and_pass
+
+
 def _journal(group: str, owner: str, commit: Any, codes: dict[str, int]) -> None:
     line = {
         "at": time.monotonic(),
@@ -183,10 +237,10 @@ def append(path: str | Path, line: dict[str, Any]) -> None:
         os.close(descriptor)
 
 
-def _seam(owner: type, name: str) -> Callable[..., Any]:
+def _seam(owner: type | ModuleType, name: str) -> Callable[..., Any]:
     found: Callable[..., Any] | None = getattr(owner, name, None)
     if found is None:
-        raise ImportError(f"{owner.__module__}.{owner.__qualname__} has no {name}: the named points need another seam")
+        raise ImportError(f"{owner} has no {name}: the named points need another seam")
     return found
 
 
@@ -194,6 +248,8 @@ SEAMS: dict[str, Callable[[ModuleType], None]] = {
     "streamgroup.spark.source": _around_stream,
     "streamgroup.spark.stream": _around_stream,  # in 0.1.0
     "streamgroup.group.member": _around_member,
+    "streamgroup.spark.sql_sink": _around_sql_sink,
+    "streamgroup.sql.offset_table": _around_offset_table,
 }
 
 
