@@ -51,7 +51,7 @@ from tests.hooks.named_points import (
     TOGETHER,
 )
 from tests.spark.standalone import standalone_cluster
-from tests.spark.support import Load, committed, log_ends
+from tests.spark.support import Load, committed
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(3600)]
@@ -107,7 +107,7 @@ class Trial:
 
         So many copies of tasks of the last batch may have made a staging table after the batch was stored.
         """
-        ends = log_ends(self.load.server, self.load.topic, self.load.partitions)
+        ends = {number: len(self.load.sent[number :: self.load.partitions]) for number in range(self.load.partitions)}
         self.await_count(application, job, len(self.load.sent))
         application.await_sunk(
             job, lambda: committed(self.load.server, self.name, self.load.topic) == ends, "all is committed", LONGEST_S
