@@ -93,12 +93,13 @@ class SqlSink:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Store a batch. Raises ConfigError, FencedError, OffsetStoreError."""
-        from streamgroup.sql.staging import add, new_prefix  # noqa: PLC0415
+        from streamgroup.sql.staging import add, prefix_of  # noqa: PLC0415
 
         query_id = self._checked_query(driver_context("sql_sink"))
         target = _target(self._options, batch.schema)
         self._sweep(query_id)
-        prefix, times = new_prefix(query_id), [time.monotonic()]
+        began, times = time.time(), [time.monotonic()]
+        prefix = prefix_of(query_id, began)
         staged: list[StagedRows] | None = None
         try:
             staged = [_of_row(row) for row in batch.mapInArrow(Stage(self._options, target, prefix), _STAGED).collect()]
@@ -110,8 +111,9 @@ class SqlSink:
                         add(open_transaction.connection, target, staged)
                 times.append(time.monotonic())
         finally:
-            if (staged is None or any(one.table for one in staged)) and not _drop(self._engine, prefix):
-                self._swept.discard(query_id)
+            if staged is None or any(one.table for one in staged):
+                # Also what earlier batches have left: a copy of a task that ended late, or the database was away.
+                _drop(self._engine, prefix_of(query_id), began + 1)
         _log_times(staged, batch_id, target, [*times, time.monotonic()])
 
     def _checked_query(self, context: SparkContext) -> str:
@@ -164,17 +166,14 @@ def _of_row(row: Any) -> StagedRows:
     return StagedRows(row["count"], row["staging"], bytes(row["inline"]))
 
 
-def _drop(engine: sa.Engine, prefix: str) -> bool:
-    """Drop the staging tables of a batch. Return False if the database is away: the next batch drops them."""
+def _drop(engine: sa.Engine, prefix: str, created_before: float | None = None) -> None:
+    """Drop staging tables. They can stay if the database is away: the next batch or run drops them."""
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
     from streamgroup.sql.staging import drop_staging  # noqa: PLC0415
 
-    try:
-        drop_staging(engine, prefix)
-    except SQLAlchemyError:
-        return False
-    return True
+    with suppress(SQLAlchemyError):
+        drop_staging(engine, prefix, created_before=created_before)
 
 
 class Stage:
