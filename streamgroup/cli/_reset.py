@@ -1,6 +1,6 @@
 """The new offsets of `--reset-offsets`: the offset for each partition, by a way or from a file. Pure.
 
-The ways and their limits are those of kafka-consumer-groups.sh, and so is the format of files.
+The ways, their limits and the format of files are the same as in kafka-consumer-groups.sh.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class OffsetsOfGroups:
         self._shown.print(LISTED, [[OffsetLook(name, row.partition, row) for row in groups[name]] for name in groups])
 
     def describe(self, names: Sequence[str]) -> None:
-        """Show the groups that have rows, or those of `names`. Then raise NoSuchGroup for the others."""
+        """Show the rows of the groups `names`, or of all. Raises NoSuchGroup at the end if a group has no row."""
         rows = {name: found for name, found in self._database.groups().items() if not names or name in names}
         looks = {
             name: looks_of(name, {row.partition: row for row in found}, self._cluster, self._deadline)

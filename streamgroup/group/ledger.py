@@ -53,7 +53,7 @@ class Ledger:
         self.member_id = ""
         self.generation = -1
         self._epoch = -1
-        """What the founding generation is called in commits (R7)."""
+        """The number by which commits identify the current generation, if it is the founding one (R7)."""
         self.held: dict[TopicPartition, Held] = {}
         self._summary_made: Summary | None = None
         """The summary of `held`; None after a change. Spark polls every 10 ms, usually without a change in between."""

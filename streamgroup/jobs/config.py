@@ -167,7 +167,9 @@ _OF_STORE = {"url": "offsets.store", "user": "offsets.store.user", "password": "
 def read_database(
     reader: JobFileReader, sink: Mapping[str, Any], given: Mapping[str, Any] | None, source: dict[str, str]
 ) -> dict[str, str]:
-    """Return the options of a sink in a database. Adds those of the offset table to `source`, problems to the reader.
+    """Return the options of a sink in a database.
+
+    Adds the options of the offset table to `source`, and problems to the reader.
 
     Rows and offsets change in one transaction, so both are in one database.
     """

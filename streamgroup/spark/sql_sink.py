@@ -134,9 +134,10 @@ class SqlSink:
         return query_id
 
     def _sweep(self, query_id: str) -> None:
-        """Drop what a crash of this query has left. Staging tables of other queries may be in use, unless they are old.
+        """Drop the staging tables that a crash of this query has left, and all that are a week old.
 
-        Nothing else drops the tables of a crashed query that goes on with a new checkpoint, and those of batch writes.
+        A query with a new checkpoint has another id, so its first run does not drop what it left before. Batch writes
+        have no id. Younger tables of other queries may be in use.
         """
         import sqlalchemy as sa  # noqa: PLC0415
 
@@ -282,7 +283,7 @@ class SqlDataSource(DataSource):
 
 @dataclass(frozen=True)
 class RowsStaged(WriterCommitMessage):
-    """What one task reports."""
+    """The commit message of one task: the rows that it has staged."""
 
     staged: StagedRows
 

@@ -1,4 +1,4 @@
-"""The columns of a table and those of the rows that it takes: which types fit, and what is created for a schema.
+"""Compares the columns of rows with the columns of a table, and creates a table for a schema.
 
 Types of rows are Spark's, by their simple names, such as `bigint` or `decimal(10,2)`. A column fits if the database
 stores each of its values unchanged, or refuses it. Anything else would be a silent loss: a database rounds, cuts and
@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from streamgroup.errors import ConfigError
-from streamgroup.sql.database import shown
+from streamgroup.sql.database import MARIADB, shown
 
 SqlType = sa.types.TypeEngine[Any]
 
@@ -103,7 +103,7 @@ IN_UTC = "UTC"
 def _conversions(
     connection: sa.Connection, table: sa.Table, columns: Sequence[Column], targets: Sequence[sa.Column[Any]]
 ) -> tuple[str | None, ...]:
-    """Return how staged values become those of the table, where an INSERT alone does not convert them.
+    """Return for each column the conversion of staged values that an INSERT does not do by itself, or None.
 
     The types lack their lengths: a conversion cuts what is too long, and an INSERT refuses it.
     """
@@ -215,7 +215,7 @@ def _created(column: Column, dialect: str, *, is_key: bool) -> SqlType:
     if decimal := _DECIMAL.fullmatch(column.type):
         # SQLite has no decimal numbers: it would round them to binary ones.
         return sa.Text() if dialect == "sqlite" else sa.Numeric(int(decimal[1]), int(decimal[2]))
-    if dialect in ("mysql", "mariadb"):
+    if dialect in MARIADB:
         return _created_in_mariadb(kind, is_key=is_key)
     return _CREATED[kind]
 
@@ -287,7 +287,7 @@ def _is_parsed(target: SqlType) -> bool:
 def _is_binary(target: SqlType) -> bool:
     try:
         return target.python_type is bytes
-    except NotImplementedError:
+    except NotImplementedError:  # SQLAlchemy knows no type of Python for it, so it is not one for bytes
         return False
 
 

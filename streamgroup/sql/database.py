@@ -123,7 +123,7 @@ def open_engine(url: sa.URL, timeout_ms: int | None = None, *, limits_statements
 def _mariadb(url: sa.URL, statement_ms: int) -> sa.Engine:
     """Return an engine of MariaDB. The server ends a statement at its limit; the client waits a little longer.
 
-    0 is no limit.
+    If `statement_ms` is 0, neither has a limit.
     """
     limit_s, idle_s = statement_ms / 1000, _IDLE_TIMEOUT_MS // 1000
     silence_s = limit_s + _CONNECT_TIMEOUT_S if limit_s else None
@@ -219,9 +219,13 @@ def mariadb_code(error: sa.exc.DBAPIError) -> int | None:
     return code if isinstance(code, int) else None
 
 
+MARIADB = ("mariadb", "mysql")
+"""SQLAlchemy's names of the dialect."""
+
+
 def is_mariadb(connection: sa.Connection) -> bool:
     """Return whether the database is MariaDB. SQLAlchemy also takes URLs of MySQL for it."""
-    return connection.dialect.name in ("mariadb", "mysql")
+    return connection.dialect.name in MARIADB
 
 
 _NAMES_ONLY = {1044, 1045, 1048, 1049, 1050, 1054, 1130, 1142, 1143, 1146, 1193, 1264, 1265, 1273, 1286, 1364, 1406}

@@ -42,7 +42,7 @@ _PARTITIONS_AT_ONCE = 500
 _COLLATION = "utf8mb4_nopad_bin"
 """Of MariaDB, whose other collations take `a` for `A` or for `a` with a blank at its end."""
 _KEYS_ONLY = "FORCE INDEX (PRIMARY)"
-"""InnoDB locks every row that it reads: with this hint not those of other members."""
+"""InnoDB locks each row that it reads. With this hint it reads only the rows of the given partitions."""
 _TIME = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mariadb", "mysql")
 _FIELDS = tuple(field.name for field in fields(StoredOffset))
 
@@ -75,8 +75,8 @@ class OffsetTable:
     def create(self, connection: sa.Connection) -> None:
         """Create the table if the database lacks it. Two members may do so at the same time.
 
-        Call it in a transaction of its own: MariaDB commits what came before. Raises OffsetStoreError if somebody has
-        created the table in MariaDB without transactions, or with a collation that takes different groups for one.
+        Call it in a transaction of its own, because MariaDB commits all earlier statements. Raises OffsetStoreError if
+        a table that exists in MariaDB has no transactions, or a collation that takes different groups for one.
         """
         if is_mariadb(connection):
             if not sa.inspect(connection).has_table(TABLE):

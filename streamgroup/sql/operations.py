@@ -1,4 +1,4 @@
-"""What operators do with a database that has an offset table: read, reset and delete rows, drop staging tables.
+"""Operations on a database that has an offset table: read, reset and delete rows, and drop staging tables.
 
 All errors of the database are raised as OffsetStoreError, without a password.
 """
@@ -20,7 +20,7 @@ from streamgroup.group.offsets.table_rows import StoredOffset
 from streamgroup.model import TopicPartition
 from streamgroup.sql.database import READS, open_engine, shown, translated, url_of
 from streamgroup.sql.offset_table import TABLE, OffsetTable
-from streamgroup.sql.staging import StagingTable, staging_tables
+from streamgroup.sql.staging import StagingTable, drop_table, staging_tables
 
 _NEEDED = ("SELECT", "INSERT", "UPDATE")
 """The privileges on the table that a query needs."""
@@ -37,13 +37,13 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseState:
-    """What a query needs of a database."""
+    """The state of a database, as far as a query depends on it."""
 
     server: str
     """Name and version, such as `PostgreSQL 16.3`."""
     has_table: bool
     lacking: tuple[str, ...]
-    """What the user may not do: privileges of the offset table, or to create it, or to write at all."""
+    """The privileges that the user lacks: to use the offset table, to create it, or to write at all."""
 
 
 class OffsetDatabase:
@@ -97,7 +97,7 @@ class OffsetDatabase:
     def drop(self, table: StagingTable) -> None:
         """Drop a staging table, unless it is gone."""
         with self._connected(f"drop the table {table.name}", needs_table=False) as connection, connection.begin():
-            connection.execute(sa.schema.DropTable(sa.Table(table.name, sa.MetaData()), if_exists=True))
+            drop_table(connection, table.name)
 
     def state(self) -> DatabaseState:
         """Return whether the database has the table, and what the user lacks to use it or to create it."""

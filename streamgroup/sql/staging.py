@@ -1,7 +1,7 @@
 """Rows on their way into a table: tasks stage them in parallel, and the transaction of their batch adds them at once.
 
-A task with few rows returns them to the driver. With more it loads them into a staging table of its own, so that a
-failed or repeated attempt leaves a table that no transaction reads. Nothing is visible in the target before the
+A task with few rows returns them to the driver. A task with more rows loads them into a staging table of its own. If an
+attempt fails or is repeated, no transaction reads its table. Nothing is visible in the target before the
 transaction of the driver ends. PostgreSQL loads by COPY, and its staging tables are unlogged: a crash of the server
 empties them, so the transaction counts the rows that it adds.
 
@@ -28,7 +28,7 @@ import sqlalchemy as sa
 from streamgroup.errors import OffsetStoreError
 from streamgroup.sql import copy_binary
 from streamgroup.sql.columns import IN_UTC, Target
-from streamgroup.sql.database import is_lost, reason_of, wait_to_connect
+from streamgroup.sql.database import is_lost, is_mariadb, reason_of, wait_to_connect
 
 log = logging.getLogger("streamgroup")
 
@@ -124,7 +124,7 @@ def _temporary(connection: sa.Connection, target: Target, inline: Sequence[Stage
     _load(connection, target, name, batches)
     yield [StagedRows(sum(rows.count for rows in inline), table=name)]
     # The word keeps MariaDB from ending the transaction.
-    word = "TEMPORARY " if connection.dialect.name in ("mysql", "mariadb") else ""
+    word = "TEMPORARY " if is_mariadb(connection) else ""
     connection.exec_driver_sql(f"DROP {word}TABLE {name}")
 
 
@@ -152,13 +152,18 @@ def drop_staging(engine: sa.Engine, prefix: str = "", *, created_before: float |
             with engine.begin() as connection:
                 if connection.dialect.name == "postgresql":  # a backup may have locked the table for hours
                     connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}")
-                connection.execute(sa.schema.DropTable(sa.Table(name, sa.MetaData()), if_exists=True))
+                drop_table(connection, name)
             dropped += 1
         except sa.exc.OperationalError as error:
             if not is_lost(error) or error.connection_invalidated:
                 raise
             log.warning("cannot drop the staging table %s: %s. It stays", name, reason_of(error))
     return dropped
+
+
+def drop_table(connection: sa.Connection, name: str) -> None:
+    """Drop a table of the default schema, unless it is gone."""
+    connection.execute(sa.schema.DropTable(sa.Table(name, sa.MetaData()), if_exists=True))
 
 
 def _check(connection: sa.Connection, target: Target, rows: StagedRows) -> None:
@@ -190,7 +195,7 @@ def _merge(connection: sa.Connection, target: Target, tables: Sequence[StagedRow
     labeled = [value.label(name) for name, value in converted.items()]
     ranked = sa.select(*labeled, last.label("streamgroup_rank")).subquery()
     newest = sa.select(*(ranked.c[name] for name in target.columns)).where(ranked.c.streamgroup_rank == 1)
-    connection.execute(_upsert(connection.dialect.name, target, newest))
+    connection.execute(_upsert(connection, target, newest))
 
 
 def _converted(target: Target, source: sa.FromClause) -> dict[str, sa.ColumnElement[Any]]:
@@ -218,9 +223,9 @@ class _Named(sa.types.UserDefinedType[Any]):
         return self.name
 
 
-def _upsert(dialect: str, target: Target, rows: sa.Select[Any]) -> sa.Executable:
+def _upsert(connection: sa.Connection, target: Target, rows: sa.Select[Any]) -> sa.Executable:
     others = [name for name in target.columns if name not in target.keys]
-    if dialect in ("mysql", "mariadb"):
+    if is_mariadb(connection):
         from sqlalchemy.dialects import mysql  # noqa: PLC0415  (most databases are others)
 
         merged = mysql.insert(target.table).from_select(list(target.columns), rows)
