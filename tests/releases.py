@@ -16,7 +16,7 @@ from streamgroup.testing.directories import cache_directory, file_lock
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_name("releases.toml")
 VECTORS = Path(__file__).with_name("vectors") / "releases"
-PACKAGES = ("streamgroup", "pyspark_streamgroup")
+PACKAGES = ("streamgroup", "pyspark_streamgroup", "pyspark_streamgroup_sql")
 _LOCK_TIMEOUT_S = 60
 _GIT_TIMEOUT_S = 60
 
@@ -69,12 +69,17 @@ def package_of(release: Release, repository: Path = ROOT) -> Path:
             with tarfile.open(fileobj=BytesIO(archive_of(release, repository))) as files:
                 files.extractall(new, filter="data")
             new.rename(home)
+        for package in (home / name for name in PACKAGES):
+            if not package.exists():  # an empty one hides this clone's, which PySpark would import as well
+                package.mkdir()
+                (package / "__init__.py").touch()
     return home
 
 
 def archive_of(release: Release, repository: Path) -> bytes:
     """Return the tar of the packages at the commit of `release`. Raises MissingReleaseError."""
-    command = ["git", "-C", str(repository), "archive", "--format=tar", release.commit, *PACKAGES]
+    patterns = (":(glob)streamgroup/**", ":(glob)pyspark_streamgroup*/**")  # a name that a release lacks is an error
+    command = ["git", "-C", str(repository), "archive", "--format=tar", release.commit, *patterns]
     try:
         found = subprocess.run(command, capture_output=True, timeout=_GIT_TIMEOUT_S, check=False)
     except FileNotFoundError:
