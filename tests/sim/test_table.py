@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from streamgroup.errors import FencedError
 from streamgroup.group.offsets.table_rows import BatchPart, Claimant
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
+from streamgroup.options.types import GroupMode
 from tests.fakes.offset_table import OpenTransaction
 from tests.sim import checker as words
 from tests.sim.broker import Logs
@@ -151,6 +153,19 @@ def test_only_another_claim_or_a_reset_may_fence() -> None:
         play.checker.failed(play.p.query, FencedError("fenced"))
     play.table.reset({TP: 0})
     play.checker.failed(play.p.query, FencedError("fenced"))
+
+
+def test_a_late_commit_of_a_run_without_a_membership_may_undo_one_of_the_next_run() -> None:
+    play = Play()
+    play.store(play.p, play.claim(play.p), 0, 10)
+    play.claim(play.q)
+    play.checker.committed(play.q, "", -1, {TP: 10})
+    with violated(words.NON_MONOTONIC):
+        play.checker.committed(play.q, "", -1, {TP: 5})
+    play.p.settings = replace(play.p.settings, mode=GroupMode.COMMIT)
+    play.checker.committed(play.p, "", -1, {TP: 5})
+    with violated(words.BEYOND_SUNK):
+        play.checker.committed(play.p, "", -1, {TP: 11})
 
 
 # -- the database ------------------------------------------------------------------------------------------------------
