@@ -104,10 +104,13 @@ def start_of(
     moves them back: that would store a batch twice.
 
     `begun` is where the batch that is being replayed begins; the checkpoint before it may not contain the partition. It
-    is used last: in batch 0 of a query whose group has no commits, or that has no group.
+    is used last: in batch 0 of a query whose group has no commits, or that has no group. A query that is not a member
+    and has a table uses it first: its sink may have stored the batch after an operator's reset.
     """
     metadata = CommitMetadata.parse(committed.metadata) if committed is not None else None
     position = checkpoint.positions.get(partition)
+    if alone and in_table and begun is not None:
+        position = begun  # the batch before it was planned before an operator's reset, if it ends elsewhere
     recreated = False
     if position is not None and is_another_topic(position.topic_id, topic_id):
         position, recreated = None, True

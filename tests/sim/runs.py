@@ -71,13 +71,14 @@ def plan_of(seed: int, kind: Kind = Kind.KAFKA) -> Plan:
         settings, kinds = drawn_settings.draw_of_registry(chance), drawn_faults.REGISTRY_FAULTS
     settings = drawn_settings.with_triggers(settings, random.Random(f"triggers {seed} {kind.value}"))
     if kind is not Kind.ALONE:
-        settings = with_silence(settings, random.Random(f"silence {seed} {kind.value}"))
+        if settings.is_member:
+            settings = with_silence(settings, random.Random(f"silence {seed} {kind.value}"))
         settings = with_lineages(settings, random.Random(f"lineages {seed} {kind.value}"))
         settings = drawn_settings.with_offsets(settings, random.Random(f"offsets {seed}"))
     seconds = chance.choice((20.0, 40.0, 60.0))
     queries = len(settings.queries)
     faults = drawn_faults.draw(chance, seconds, queries, kinds)
-    if kind is not Kind.ALONE:
+    if settings.is_member:
         faults = drawn_faults.with_silences(faults, random.Random(f"silences {seed} {kind.value}"), seconds, queries)
     if settings.registry is not None and settings.registry.stored_in is not StoredIn.ZOOKEEPER:
         faults = drawn_faults.with_offsets(faults, random.Random(f"offset faults {seed}"), seconds, queries)

@@ -15,7 +15,7 @@ from streamgroup.group.offsets import table_rows
 from streamgroup.group.offsets.store import OffsetsFetched, Outcome
 from streamgroup.group.offsets.table import RowsClaimed, TableOffsetStore
 from streamgroup.group.offsets.table_rows import BatchPart, Claimant, Judgement, StoredOffset
-from streamgroup.model import CommittedOffset, OffsetRange
+from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition
 from tests.fakes.offset_table import OpenTransaction
 from tests.sim import checker as words
 from tests.sim import table
@@ -161,6 +161,28 @@ def checkpoint_before_the_table(stack: ExitStack) -> None:
     replace(stack, ledger_module, "start_of", start_of)
 
 
+def leave_out_what_is_claimed(stack: ExitStack) -> None:
+    """A replay of a query that is not a member leaves out what another query has claimed, as a member's does."""
+    real = table_rows.is_claimed_by_another_query
+
+    def is_claimed_by_another_query(row: StoredOffset, claimant: Claimant) -> bool:
+        return real(row, dataclasses.replace(claimant, is_alone=False))
+
+    replace(stack, table_rows, "is_claimed_by_another_query", is_claimed_by_another_query)
+
+
+def checkpoint_before_a_replay(stack: ExitStack) -> None:
+    """Without a membership the checkpoint before a replayed batch counts, also where an operator has reset it since."""
+    real = start_positions.start_of
+
+    def start_of(partition: TopicPartition, *, checkpoint: Document, **others: Any) -> Any:
+        if partition in checkpoint.positions:
+            others["begun"] = None
+        return real(partition, checkpoint=checkpoint, **others)
+
+    replace(stack, ledger_module, "start_of", start_of)
+
+
 def found_by_the_generation(stack: ExitStack) -> None:
     """The founding generation is known by its number alone, and the numbers begin again."""
     real = Ledger.assigned
@@ -277,6 +299,22 @@ TABLE_BUGS: Mapping[str, Bug] = {
         checkpoint_before_the_table,
         frozenset({words.UNSTORED, words.SKIPPED, words.DUPLICATE}),
         known=(8, 21, 23),
+        kind=_TABLE,
+    ),
+    "r37-left-out-alone": Bug(
+        "R37",
+        "a replay of a query that is not a member leaves out what another has claimed",
+        leave_out_what_is_claimed,
+        frozenset({words.UNSTORED}),
+        known=(3356, 3632),
+        kind=_TABLE,
+    ),
+    "r37-reset-undone-alone": Bug(
+        "R37",
+        "without a membership a replay after a reset goes back to the checkpoint before it",
+        checkpoint_before_a_replay,
+        frozenset({words.UNSTORED}),
+        known=(949,),
         kind=_TABLE,
     ),
     "r37-group-not-following": Bug(

@@ -36,6 +36,12 @@ def is_of_an_older_checkpoint(query: Query, error: BaseException) -> bool:
     )
 
 
+def _was_lost(process: Process | None) -> bool:
+    """Whether the process has lost a partition of its batch, and has it again: another may have stored the records."""
+    batch = process.ledger.in_flight if process is not None else None
+    return batch is not None and bool(batch.lost)
+
+
 class TableChecker(Checker):
     """Holds queries to the table. The group's commits in Kafka follow it, and may be deleted."""
 
@@ -180,6 +186,8 @@ class TableChecker(Checker):
         if isinstance(error, FencedError) and query.process is not None and self._is_fenced(query.process):
             return
         if is_of_an_older_checkpoint(query, error):
+            return
+        if isinstance(error, OffsetStoreError) and _was_lost(query.process):
             return
         if isinstance(error, OffsetStoreError):
             raise self._violated(UNFENCED, f"{query.name}: a row has moved under its claim: {error}")

@@ -305,7 +305,8 @@ class SparkCalls:
 
         A partition that another query has claimed since has none: that query reads its records.
         """
-        claimant = Claimant(end.lineage or self._ledger.lineage, self._ledger.run)
+        lineage = end.lineage or self._ledger.lineage
+        claimant = Claimant(lineage, self._ledger.run, is_alone=not self._config.is_member)
         _, rows = yield interface.ClaimReplay(claimant, end.ranges, found, self._config.api_timeout_s)
         table.replayed(rows)
         return {tp: row.committed for tp, row in rows.items()}

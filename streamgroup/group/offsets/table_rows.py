@@ -55,6 +55,8 @@ class Claimant:
 
     lineage: str
     member: str
+    is_alone: bool = False
+    """Whether its query is not a member of the group, so that no other query takes partitions over from it."""
 
 
 class Judgement(Enum):
@@ -87,9 +89,10 @@ def after_claim(row: StoredOffset, claimant: Claimant, found: CommittedOffset | 
 def is_claimed_by_another_query(row: StoredOffset, claimant: Claimant) -> bool:
     """Return whether another query has claimed the partition last.
 
-    That query, or its successor, reads from the row's offset. So a replay must not read the partition (R13).
+    That query, or its successor, reads from the row's offset. So a replay must not read the partition (R13). A query
+    that is not a member reads all partitions: if its replay left one out, its checkpoint would pass the records.
     """
-    return bool(row.claim and row.lineage and row.lineage != claimant.lineage)
+    return bool(row.claim and row.lineage and row.lineage != claimant.lineage and not claimant.is_alone)
 
 
 def judge(group: str, parts: Iterable[BatchPart], rows: Mapping[TopicPartition, StoredOffset]) -> Judgement:

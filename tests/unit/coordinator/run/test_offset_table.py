@@ -134,6 +134,20 @@ def test_a_query_that_is_no_member_replays_all_and_its_sink_finds_the_replay() -
     assert not again.table.store("g", parts(again))
 
 
+def test_a_query_that_is_no_member_replays_what_another_query_has_claimed() -> None:
+    """It has no other members: the other one is its own process on an earlier machine, before its first batch."""
+    alone = replace(TABLE, mode=GroupMode.COMMIT)
+    shell = Shell(alone)
+    document = shell.batch()
+    shell.table.claim(OTHER, [P0], {})
+    again = restarted(shell, alone)
+    assert replayed(again, document) == document.ranges
+    assert again.table.store("g", parts(again))
+    assert again.result(interface.LatestOffset(document, LimitOptions())) is document
+    assert again.table.records == list(document.ranges)
+    assert offsets(again) == {0: 10, 1: 10}
+
+
 def test_a_later_batch_of_a_query_that_is_no_member_is_not_stored_again_by_its_replay() -> None:
     """The checkpoint goes before commits, but it does not move the table back to the start of the batch."""
     alone = replace(TABLE, mode=GroupMode.COMMIT)
@@ -164,6 +178,24 @@ def test_a_partition_that_was_reset_to_before_its_batch_is_left_out_of_the_repla
     assert again.table.store("g", parts(again))
     again.logs.ends = {P0: 20, P1: 20}
     assert again.batch(second).ranges == (OffsetRange(P0, 5, 20),)
+
+
+def test_a_replay_of_a_batch_after_a_reset_does_not_undo_the_reset() -> None:
+    """The query is no member. The checkpoint before the batch is still at the offset from before the reset."""
+    alone = replace(TABLE, mode=GroupMode.COMMIT)
+    shell = Shell(alone)
+    first = shell.batch()
+    shell.table.store("g", parts(shell))
+    shell.table.rows[P0] = StoredOffset(5, 2)
+    second_run = restarted(shell, alone)
+    second = second_run.result(interface.LatestOffset(first, LimitOptions(2)))
+    assert second_run.result(interface.Partitions(first, second))
+    assert second_run.table.store("g", parts(second_run))
+    again = restarted(second_run, alone)
+    assert replayed(again, second, first) == (OffsetRange(P0, 5, 7),)
+    assert not again.table.store("g", parts(again))
+    assert offsets(again) == {0: 7, 1: 10}
+    assert again.batch(second).ranges == (OffsetRange(P0, 7, 10),)
 
 
 def test_a_reset_by_an_operator_fences_the_batch_and_the_next_one_starts_there() -> None:
