@@ -5,8 +5,10 @@
 Both sides read the same topic by the same source in one Spark session, and write into a table each of one local server.
 `streamgroup.sql_sink` stores rows and offsets in one transaction. Beside it, a `foreachBatch` function writes each
 batch by Spark's JDBC sink, tuned: rewritten inserts of 10 000 rows and one connection for each core. It stores no
-offsets. The time is Spark's phase `addBatch`, which includes the fetch. Beside it stands the CPU time of the server's
-processes. Afterwards small batches show how long the sink takes for each step.
+offsets. The time is Spark's phase `addBatch`, which includes the fetch. Two more streams are for comparison: the JDBC
+sink behind Spark's own connector, and rows that reach Python as Arrow and are dropped, which is the least that any sink
+in Python takes. Another table has the CPU time of the server's processes. Afterwards small batches show how long the
+sink takes for each step.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
+import pyarrow as pa
 import sqlalchemy as sa
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
@@ -44,7 +47,15 @@ SMALL = 100
 """Records of a small batch."""
 COLUMNS = ("partition", "offset", "timestamp", "cast(value as string) as value")
 DDL = 'CREATE TABLE {} ("partition" INTEGER, "offset" BIGINT, timestamp TIMESTAMPTZ, value TEXT)'
+JDBC = "Spark's JDBC sink"
+OTHERS = {"connector": "Spark's connector and JDBC sink", "dropped": "rows reach Python and are dropped"}
+TITLES = {"streamgroup": "streamgroup", "kafka": JDBC, **OTHERS}
 STEPS = ("stage", "compare offsets", "add", "commit")
+
+
+def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Drop the rows of a task, and return their count."""
+    yield pa.RecordBatch.from_pydict({"count": [sum(batch.num_rows for batch in batches)]})
 
 
 def cpu_s(server: PostgresServer) -> float:
@@ -70,11 +81,16 @@ class Bench:
         self.place = f"{self.url.host}:{self.url.port}/{self.url.database}"
         self.access = {"user": str(self.url.username), "password": str(self.url.password)}
         self.engine = open_engine(url_of(postgres.url))
+        self.dropped: list[int] = []
 
     def sink(self, side: str, table: str) -> Callable[[DataFrame, int], None]:
         """Return the function that writes a batch."""
         if side == "streamgroup":
             return streamgroup.sql_sink(f"postgresql://{self.place}", table, **self.access)
+        if side == "dropped":
+            return lambda batch, _: self.dropped.append(
+                sum(map(sum, batch.mapInArrow(counted, "count long").collect()))
+            )
         options = {**self.access, "driver": "org.postgresql.Driver", "batchsize": "10000", "dbtable": table}
         options["url"] = f"jdbc:postgresql://{self.place}?reWriteBatchedInserts=true"
 
@@ -90,9 +106,11 @@ class Bench:
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
             connection.exec_driver_sql(DDL.format(table))
         name = f"{side}-{uuid.uuid4().hex[:8]}"
-        reader = self.spark.readStream.format("streamgroup").options(**self.kafka.client_options)
-        reader = reader.option("subscribe", case.topic).option("kafka.group.id", name)
+        reader = self.spark.readStream.format("kafka" if side == "connector" else "streamgroup")
+        reader = reader.options(**self.kafka.client_options).option("subscribe", case.topic)
         reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", limit)
+        if side != "connector":
+            reader = reader.option("kafka.group.id", name)
         if side == "streamgroup":
             store = {f"offsets.store.{key}": value for key, value in self.access.items()}
             reader = reader.options(**{"offsets.store": f"postgresql://{self.place}", **store})
@@ -100,9 +118,11 @@ class Bench:
         before = cpu_s(self.postgres)
         query = writer.trigger(availableNow=True).option("checkpointLocation", str(self.home / name)).start()
         query.awaitTermination()
-        self.cpu[f"{case.name}, {side}"].append((cpu_s(self.postgres) - before) * 1e6 / records)
+        self.cpu[f"{case.name}, {TITLES[side]}"].append((cpu_s(self.postgres) - before) * 1e6 / records)
         with self.engine.begin() as connection:
             count = connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one()
+        if side == "dropped":
+            count, self.dropped = sum(self.dropped), []
         assert count == records, f"{side}: {count} rows of {records} records"
         return [one.durationMs["addBatch"] / 1000 for one in query.recentProgress if one.numInputRows]
 
@@ -133,7 +153,7 @@ def small_batches(bench: Bench, case: Case, batches: int) -> dict[str, float]:
     """Return the median milliseconds of a small batch, and of each step of the sink."""
     with steps_of_sink() as steps:
         times = {side: bench.run(side, case, batches * SMALL, SMALL)[5:] for side in SIDES}
-    medians = {f"addBatch, {side}": statistics.median(found) * 1000 for side, found in times.items()}
+    medians = {f"addBatch, {TITLES[side]}": statistics.median(found) * 1000 for side, found in times.items()}
     return medians | {step: statistics.median(found[5:]) for step, found in steps.items()}
 
 
@@ -151,7 +171,7 @@ def main(*, pairs: int, records: int, batches: int, as_json: bool) -> None:
         tempfile.TemporaryDirectory() as home,
     ):
         spark = session(",".join(jars))
-        bench, results = Bench(spark, kafka, postgres, Path(home)), []
+        bench, results, others = Bench(spark, kafka, postgres, Path(home)), [], {}
         for case in CASES:
             count = int(records * case.share)
             fill(kafka, case, count)
@@ -160,6 +180,9 @@ def main(*, pairs: int, records: int, batches: int, as_json: bool) -> None:
                 return sum(bench.run(side, case, count, LIMIT))
 
             results.append(compare(case.name, run, count, pairs))
+            for side, title in OTHERS.items():
+                times = [run(side) for _ in range(pairs + 1)][1:]
+                others[f"{case.name}, {title}"] = count / statistics.median(times) / 1000
         small = Case("small", 100, 1.0)
         fill(kafka, small, batches * SMALL)
         cpu = {name: statistics.median(found) for name, found in bench.cpu.items()}
@@ -167,11 +190,20 @@ def main(*, pairs: int, records: int, batches: int, as_json: bool) -> None:
         spark.stop()
     if as_json:
         click.echo(
-            json.dumps({"pairs": results, "server CPU s for a million rows": cpu, "small batch, ms": steps}, indent=2)
+            json.dumps(
+                {
+                    "pairs": results,
+                    "others, 1000 records/s": others,
+                    "server CPU s for a million rows": cpu,
+                    "small batch, ms": steps,
+                },
+                indent=2,
+            )
         )
         return
-    show(results, "from Kafka into PostgreSQL", "Spark's JDBC sink")
+    show(results, "from Kafka into PostgreSQL", JDBC)
     for title, column, rows in (
+        ("for comparison", "1000 records/s (median)", others),
         ("PostgreSQL's processes", "CPU s for a million rows (median)", cpu),
         (f"a batch of {SMALL} records", "ms (median)", steps),
     ):

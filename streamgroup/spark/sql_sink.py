@@ -33,6 +33,7 @@ from streamgroup.errors import ConfigError
 from streamgroup.options.database import FORMAT, DatabaseOptions, parse_database
 from streamgroup.spark.channel import transaction
 from streamgroup.spark.queries import driver_context, output_mode, query_id_of_thread
+from streamgroup.spark.tasks import PromptInTasks, exempt_modules
 from streamgroup.text import counted
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _drop(engine: sa.Engine, prefix: str, created_before: float | None = None) -
         drop_staging(engine, prefix, created_before=created_before)
 
 
-class Stage:
+class Stage(PromptInTasks):
     """The function of the tasks that stage a batch: it takes their rows and returns one row with the result."""
 
     def __init__(self, options: DatabaseOptions, target: Target, prefix: str) -> None:
@@ -200,7 +201,9 @@ class Stage:
         context = TaskContext.get()
         with _translated(self._options, f"stage rows for table {self._target}"):
             task = 0 if context is None else context.partitionId()
-            return stage(_engine_here(self._options), self._target, batches, self._prefix, task)
+            staged = stage(_engine_here(self._options), self._target, batches, self._prefix, task)
+        exempt_modules()
+        return staged
 
 
 def _engine_here(options: DatabaseOptions) -> sa.Engine:
@@ -288,7 +291,7 @@ class RowsStaged(WriterCommitMessage):
     staged: StagedRows
 
 
-class SqlBatchWriter(DataSourceArrowWriter):
+class SqlBatchWriter(PromptInTasks, DataSourceArrowWriter):
     """The writer of `df.write`. Spark pickles it into the tasks, and into the process that commits."""
 
     def __init__(self, options: DatabaseOptions, schema: StructType, *, overwrite: bool) -> None:

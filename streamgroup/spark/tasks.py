@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -80,18 +81,19 @@ def _then_exempt_modules(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
     exempt_modules()
 
 
-_done = False
+_exempt = 0
+"""How many modules are exempt from garbage collections."""
 
 
 def exempt_modules() -> None:
-    """Exempt all objects that exist now from later garbage collections. Later calls in the same process do nothing.
+    """Exempt all objects that exist now from later garbage collections, if modules were loaded since the last call.
 
-    Call it when all modules are loaded, for example at the end of a process's first task. Python still frees objects
-    with their last reference; only cycles among the objects that exist now are never freed.
+    Spark's worker collects garbage after each task. Call this at the end of a task, when its modules are loaded. Python
+    still frees objects with their last reference; only cycles among the objects that exist now are never freed.
     """
-    global _done  # noqa: PLW0603  (of the process, as the collector is)
-    if not _done:
-        _done = True
+    global _exempt  # noqa: PLW0603  (of the process, as the collector is)
+    if len(sys.modules) > _exempt:
+        _exempt = len(sys.modules)
         gc.collect()
         gc.freeze()
 

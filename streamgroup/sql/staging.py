@@ -15,10 +15,11 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -77,20 +78,32 @@ def stage(
     engine: sa.Engine, target: Target, batches: Iterator[pa.RecordBatch], prefix: str, task: int = 0
 ) -> StagedRows:
     """Stage the rows of one attempt of the task with the number `task`. Raises SQLAlchemy's errors."""
-    name, count, size, held = "", 0, 0, list[pa.RecordBatch]()
-    for batch in batches:
-        held.append(_ordered(batch, target, (task << _ROWS_OF_TASK) + count))
-        count, size = count + batch.num_rows, size + batch.nbytes
-        if size <= MOST_INLINE_BYTES:
-            continue
-        if not name:
-            name = prefix + secrets.token_hex(6)
-            with wait_to_connect(engine) as connection, connection.begin():
-                _create(connection, target, name, held[0].schema)
+    count, size, held = 0, 0, list[pa.RecordBatch]()
+
+    def ordered() -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        for batch in batches:
+            first, count = count, count + batch.num_rows
+            yield _ordered(batch, target, (task << _ROWS_OF_TASK) + first)
+
+    rows = ordered()
+    for batch in rows:
+        held.append(batch)
+        size += batch.nbytes
+        if size > MOST_INLINE_BYTES:
+            break
+    else:
+        return StagedRows(count, inline=_stream(held))
+    name = prefix + secrets.token_hex(6)
+    with wait_to_connect(engine) as connection, connection.begin():
+        _create(connection, target, name, held[0].schema)
+        if engine.dialect.name == "postgresql":  # one COPY: the server stores a batch while Spark makes the next
+            _copy(connection, name, chain(held, rows))
+            return StagedRows(count, table=name)
+    for group in chain([held], ([batch] for batch in rows)):
         with wait_to_connect(engine) as connection, connection.begin():  # short: SQLite has one writer at a time
-            _load(connection, target, name, held)
-        held.clear()
-    return StagedRows(count, table=name) if name else StagedRows(count, inline=_stream(held))
+            _insert(connection, target, name, group)
+    return StagedRows(count, table=name)
 
 
 def add(connection: sa.Connection, target: Target, staged: Sequence[StagedRows]) -> int:
@@ -288,10 +301,14 @@ def _stream(batches: Sequence[pa.RecordBatch]) -> bytes:
 
 
 def _load(connection: sa.Connection, target: Target, name: str, batches: Sequence[pa.RecordBatch]) -> None:
-    """Insert rows into a staging table."""
+    """Load rows into a staging table."""
     if connection.dialect.name == "postgresql":
-        _copy(connection, name, [batch for batch in batches if batch.num_rows])
-        return
+        _copy(connection, name, batches)
+    else:
+        _insert(connection, target, name, batches)
+
+
+def _insert(connection: sa.Connection, target: Target, name: str, batches: Sequence[pa.RecordBatch]) -> None:
     table = _staging(target, name)
     names = [column.name for column in table.columns]
     for batch in batches:
@@ -301,7 +318,7 @@ def _load(connection: sa.Connection, target: Target, name: str, batches: Sequenc
             connection.execute(sa.insert(table), rows)
 
 
-def _copy(connection: sa.Connection, name: str, batches: Sequence[pa.RecordBatch]) -> None:
+def _copy(connection: sa.Connection, name: str, batches: Iterable[pa.RecordBatch]) -> None:
     """Load rows by PostgreSQL's COPY, in the order of the table's columns."""
     driver = connection.connection.driver_connection
     assert driver is not None
@@ -311,7 +328,8 @@ def _copy(connection: sa.Connection, name: str, batches: Sequence[pa.RecordBatch
         with driver.cursor() as cursor, cursor.copy(statement) as copy:
             copy.write(copy_binary.HEADER)
             for batch in batches:
-                copy.write(copy_binary.rows(batch))
+                if batch.num_rows:
+                    copy.write(copy_binary.rows(batch))
             copy.write(copy_binary.TRAILER)
     except errors as error:
         raise sa.exc.DBAPIError.instance(statement, None, error, errors, dialect=connection.dialect) from error

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,12 +26,15 @@ from streamgroup.executor.write import sink_writer
 from streamgroup.executor.write.written import WriteTotals
 from streamgroup.kafka.producer.kafka07 import Kafka07Config, Kafka07Target
 from streamgroup.model import ClusterSnapshot, FetchTask, TopicPartition
+from streamgroup.options.database import parse_database
 from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.types import FetchOptions, SinkOptions
-from streamgroup.spark import sink, tasks
+from streamgroup.spark import sink, sql_sink, tasks
 from streamgroup.spark.sink import RecordsWritten, TaskOptions
 from streamgroup.spark.source import GroupBatchReader, row_schema
+from streamgroup.spark.sql_sink import SqlDataSource, Stage
 from streamgroup.spark.tasks import TaskPartition, network_timeout_ms, read_task, task_options
+from streamgroup.sql.columns import Target
 from tests.unit.coordinator.test_process import no_logging
 from tests.unit.kafka.net.delayed import delayed_connection, is_prompt
 
@@ -146,7 +150,13 @@ def test_the_second_task_of_a_process_exempts_nothing_more() -> None:
     assert twice < once + 5_000
 
 
-def test_each_task_ends_with_the_exemption(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_that_a_later_task_loads_are_exempt_as_well() -> None:
+    """A worker that has read a source may stage rows for a database afterwards."""
+    once = int(_measure()[0])
+    assert int(_measure("exempt_modules(); import sqlalchemy")[0]) > once + 5_000
+
+
+def test_each_task_ends_with_the_exemption(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[str] = []
     monkeypatch.setattr(sink, "exempt_modules", lambda: calls.append("sink"))
     monkeypatch.setattr(tasks, "exempt_modules", lambda: calls.append("tasks"))
@@ -161,6 +171,11 @@ def test_each_task_ends_with_the_exemption(monkeypatch: pytest.MonkeyPatch) -> N
     assert calls == ["sink"] * 3, "the modules of a read are loaded at its end"
     assert list(rows) == []
     assert calls[3:] == ["tasks"]
+    monkeypatch.setattr(sql_sink, "exempt_modules", lambda: calls.append("sql_sink"))
+    (tmp_path / "of.db").touch()
+    database = parse_database({"url": f"sqlite:///{tmp_path}/of.db", "dbtable": "t"})
+    Stage(database, Target(None, "t", ("value",)), "staging_").stage(iter(()))
+    assert calls[4:] == ["sql_sink"]
 
 
 _LOADS = """
@@ -199,13 +214,20 @@ def worker_end() -> Iterator[socket.socket]:
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux has TCP_QUICKACK")
-@pytest.mark.parametrize("kind", ["batch read", "stream read", "batch write", "stream write"])
-def test_each_reader_and_writer_asks_for_it_when_a_task_unpickles_it(worker_end: socket.socket, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind", ["batch read", "stream read", "batch write", "stream write", "database, batch", "database, stream"]
+)
+def test_each_reader_and_writer_asks_for_it_when_a_task_unpickles_it(
+    worker_end: socket.socket, tmp_path: Path, kind: str
+) -> None:
+    database = {"url": f"sqlite:///{tmp_path}/of.db", "dbtable": "t"}
     made = {
         "batch read": lambda: DefaultSource(dict(READ)).reader(row_schema(False, False)),
         "stream read": lambda: DefaultSource({**READ, "kafka.group.id": "g"}).streamReader(row_schema(False, False)),
         "batch write": lambda: DefaultSource(dict(WRITE)).writer(ROWS, overwrite=False),
         "stream write": lambda: DefaultSource(dict(WRITE)).streamWriter(ROWS, overwrite=False),
+        "database, batch": lambda: SqlDataSource({**database, "createTable": "true"}).writer(ROWS, overwrite=False),
+        "database, stream": lambda: Stage(parse_database(database), Target(None, "t", ("value",)), "staging_"),
     }[kind]()
     pickled = cloudpickle.dumps(made)
     assert not is_prompt(worker_end)
