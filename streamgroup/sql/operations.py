@@ -18,12 +18,14 @@ import sqlalchemy as sa
 from streamgroup.errors import OffsetStoreError
 from streamgroup.group.offsets.table_rows import StoredOffset
 from streamgroup.model import TopicPartition
-from streamgroup.sql.database import READS, open_engine, shown, translated, url_of
+from streamgroup.sql.database import READS, is_mariadb, mariadb_code, open_engine, shown, translated, url_of
 from streamgroup.sql.offset_table import TABLE, OffsetTable
 from streamgroup.sql.staging import StagingTable, drop_table, staging_tables
 
 _NEEDED = ("SELECT", "INSERT", "UPDATE")
 """The privileges on the table that a query needs."""
+_COMMAND_DENIED = 1142
+"""MariaDB's code for a statement on a table that the user may not execute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ class OffsetDatabase:
                 file = Path(self._url.database or "").absolute()
                 closed = [path for path in (file, file.parent) if not os.access(path, os.W_OK)]
                 return DatabaseState(f"SQLite {version}", has_table, tuple(f"write to {path}" for path in closed))
+            if is_mariadb(connection):
+                return DatabaseState(f"MariaDB {version}", has_table, tuple(_lacking_in_mariadb(connection, has_table)))
             return DatabaseState(f"PostgreSQL {version}", has_table, tuple(_lacking(connection, has_table)))
 
     def _rows(self, what: str, *where: sa.ColumnElement[bool]) -> dict[str, list[TableRow]]:
@@ -153,6 +157,21 @@ def _row(row: sa.Row[Any]) -> TableRow:
         stored,
         at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC),  # SQLite stores no time zone
     )
+
+
+def _lacking_in_mariadb(connection: sa.Connection, has_table: bool) -> Iterator[str]:
+    """Yield what the user of a MariaDB may not do. Nothing tells whether it may create the table."""
+    if connection.scalar(sa.text("SELECT @@read_only")):
+        yield "write: the server is read-only, as a replica"
+    if has_table:
+        values = {"SELECT": f"SELECT * FROM {TABLE}", "INSERT": f"INSERT INTO {TABLE} SELECT * FROM {TABLE}"}
+        for privilege, statement in {**values, "UPDATE": f"UPDATE {TABLE} SET claim = claim"}.items():
+            try:
+                connection.exec_driver_sql(f"EXPLAIN {statement}")  # it needs the privilege, and changes nothing
+            except sa.exc.OperationalError as error:
+                if mariadb_code(error) != _COMMAND_DENIED:
+                    raise
+                yield f"{privilege} on {TABLE}"
 
 
 def _lacking(connection: sa.Connection, has_table: bool) -> Iterator[str]:

@@ -36,7 +36,8 @@ _SETTINGS = {
 _ACCOUNT = """\
 CREATE DATABASE IF NOT EXISTS {database};
 CREATE USER IF NOT EXISTS {user}@'{host}' IDENTIFIED BY '{password}';
-GRANT ALL ON {database}.* TO {user}@'{host}';
+GRANT ALL ON {database}.* TO {user}@'{host}' WITH GRANT OPTION;
+GRANT CREATE USER ON *.* TO {user}@'{host}';
 """
 
 

@@ -40,7 +40,7 @@ class Database:
         with self.engine.begin() as connection:
             TABLE.create(connection)
         self.password = parts.password or ""
-        self.url = url if parts.username is None else f"postgresql://{parts.hostname}:{parts.port}{parts.path}"
+        self.url = url if parts.username is None else f"{parts.scheme}://{parts.hostname}:{parts.port}{parts.path}"
         self.words = ["--store", self.url]
         self.options = {"offsets.store": self.url}
         if parts.username is not None:
@@ -169,35 +169,49 @@ def test_a_reset_ends_a_query_that_runs(
     assert "another run or an operator has claimed partitions in the offset table" in caplog.text
 
 
-def test_staging_tables_of_postgresql_are_listed_and_dropped(postgres: Database) -> None:
+@pytest.fixture(params=["postgresql", "mariadb"])
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    fixture = "streamgroup_postgres" if request.param == "postgresql" else "streamgroup_mariadb"
+    made = Database(request.getfixturevalue(fixture).url)
+    monkeypatch.setenv("STORE_PASSWORD", made.password)
+    yield made
+    made.engine.dispose()
+
+
+def test_staging_tables_are_listed_and_dropped(server: Database) -> None:
     old, new = (f"streamgroup_staging_0123456789ab_{int(time.time() - age):010d}_ffffffffffff" for age in (90_000, 5))
-    postgres.execute(f"CREATE UNLOGGED TABLE {old} (value text)", f"CREATE UNLOGGED TABLE {new} (value text)")
-    status = {row["table"]: row["status"] for row in rows_of(postgres, "--staging")}
+    server.execute(f"CREATE TABLE {old} (value text)", f"CREATE TABLE {new} (value text)")
+    status = {row["table"]: row["status"] for row in rows_of(server, "--staging")}
     assert (status[old], status[new]) == ("old", "kept")
-    checked = run(postgres, command="doctor")
+    checked = run(server, command="doctor")
     assert re.search(r"staging tables +warn +\d+ staging table.* older than a day", checked.stdout)
-    status = {row["table"]: row["status"] for row in rows_of(postgres, "--staging", "--execute")}
+    status = {row["table"]: row["status"] for row in rows_of(server, "--staging", "--execute")}
     assert (status[old], status[new]) == ("dropped", "kept")
-    assert [row["table"] for row in rows_of(postgres, "--staging")] == [new]
-    assert rows_of(postgres, "--staging", "--execute", "--older-than", "1s")[0]["status"] == "dropped"
+    assert [row["table"] for row in rows_of(server, "--staging")] == [new]
+    assert rows_of(server, "--staging", "--execute", "--older-than", "1s")[0]["status"] == "dropped"
 
 
-def test_a_user_without_privileges_is_told_what_is_missing(postgres: Database) -> None:
-    postgres.execute("DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN PASSWORD 'canary-of-reader'")
-    postgres.execute("GRANT SELECT ON streamgroup_offsets TO reader")
-    words = ["--store", postgres.url, "--store-user", "reader", "--store-password", "canary-of-reader"]
+NEW_USER = {"postgresql": "CREATE ROLE reader LOGIN PASSWORD", "mariadb": "CREATE USER reader IDENTIFIED BY"}
+
+
+def test_a_user_without_privileges_is_told_what_is_missing(server: Database) -> None:
+    dialect = server.engine.dialect.name
+    server.execute("DROP USER IF EXISTS reader", f"{NEW_USER[dialect]} 'canary-of-reader'")
+    server.execute("GRANT SELECT ON streamgroup_offsets TO reader")
+    words = ["--store", server.url, "--store-user", "reader", "--store-password", "canary-of-reader"]
     try:
         checked = CliRunner().invoke(main, ["doctor", *words])
+        assert re.search({"postgresql": r"PostgreSQL 1\d", "mariadb": r"MariaDB 1\d\.\d"}[dialect], checked.stdout)
         assert "the user may not INSERT on streamgroup_offsets, UPDATE on streamgroup_offsets" in checked.stdout
         assert checked.exit_code == 1
         listed = CliRunner().invoke(main, ["offsets", *words, "--list", "--json"])
         assert listed.exit_code == 0, listed.output
         change = ("--reset-offsets", "--group", "g", "--topic", "t:0", "--to-offset", "3", "--execute")
         refused = CliRunner().invoke(main, ["offsets", *words, *change])
-        assert "permission denied for table streamgroup_offsets" in refused.stderr
+        assert re.search("permission denied for table streamgroup_offsets|command denied to user", refused.stderr)
         assert "canary-of-reader" not in checked.output + listed.output + refused.output
     finally:
-        postgres.execute("DROP OWNED BY reader", "DROP ROLE reader")
+        server.execute(*["DROP OWNED BY reader"][: dialect == "postgresql"], "DROP USER reader")
 
 
 @pytest.mark.parametrize("way", ["as it is", "env", "file"])
