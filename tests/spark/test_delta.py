@@ -1,8 +1,11 @@
-"""The ingest job into a table of Delta Lake, by name and by path, as docs/jobs.md shows it."""
+"""Tables of Delta Lake: the ingest job of docs/jobs.md, and the ways to write of docs/delta.md."""
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -12,7 +15,7 @@ import pytest
 
 from streamgroup.testing.jars import resolve
 from tests.bring_jars import DELTA
-from tests.spark.submitting import START_S, submitted
+from tests.spark.submitting import ROOT, START_S, submitted
 from tests.spark.support import Load, committed, log_ends
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.long, pytest.mark.timeout(600)]
@@ -113,3 +116,18 @@ def test_a_batch_that_spark_runs_again_is_skipped(tmp_path: Path, load: Load, *,
     assert values(table) == sorted(load.sent)
     versions = [action["txn"]["version"] for commit in commits(table) for action in commit if "txn" in action]
     assert versions == [0, 1, 2, 3]
+
+
+def kinds(table: str) -> list[list[str]]:
+    """Return the cells of a table, whose numbers depend on when a process goes on, as 0 or +."""
+    return [[re.sub(r"[1-9]\d*", "+", cell) for cell in line.split("|")] for line in table.splitlines()]
+
+
+@pytest.mark.timeout(3600)
+def test_only_merge_stores_each_record_once_whoever_takes_over() -> None:
+    command = [sys.executable, "-m", "tests.spark.delta_cases"]
+    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, timeout=3500).stdout
+    page = (ROOT / "docs" / "delta.md").read_text()
+    table = page[page.index("| lost / repeated |") :].partition("\n\n")[0]
+    assert kinds(found) == kinds(table)
+    assert {line[-2].strip() for line in kinds(found)[2:]} == {"0 / 0", "0 / 0, conflict"}
