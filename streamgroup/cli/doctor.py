@@ -434,6 +434,9 @@ def of_offset_table(
                 text = f"{place}: the user may not {', '.join(state.lacking)}. Grant it to the user of the query"
                 yield Finding(_TABLE, CheckVerdict.FAIL, text)
                 return
+            if state.lacking_for_rows:
+                text = f"the user lacks {' and '.join(state.lacking_for_rows)}, which streamgroup.sql_sink needs"
+                yield Finding("staging tables", CheckVerdict.WARN, f"{text}. Grant it, unless all SQL is your own")
             if not state.has_table:
                 yield Finding(_TABLE, CheckVerdict.OK, f"{place}: no table yet. The first query creates it")
                 return

@@ -265,7 +265,11 @@ class Sink:
         """The optional packages that a task imports to write rows."""
         if not self.writes_database:
             return ()
-        return ("sqlalchemy", "psycopg") if parse_database(self.options).url.startswith("postgres") else ("sqlalchemy",)
+        driver = _DRIVERS.get(parse_database(self.options).url.partition(":")[0].partition("+")[0])
+        return ("sqlalchemy",) if driver is None else ("sqlalchemy", driver)
+
+
+_DRIVERS = {"postgresql": "psycopg", "mariadb": "pymysql"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -367,7 +367,7 @@ POSITIVE_LONG = integer(1, LONG_MAX)
 TIMESTAMP = ValueKind("ms since 1970", lambda text: _integer(text, 0, LONG_MAX))
 SERVERS = ValueKind("host:port, …", lambda text: _addresses(text, "broker", "broker-1:9092"))
 ZOOKEEPER = ValueKind("host:port, …/chroot", _zookeeper)
-_WITH_PASSWORD = re.compile(r"://[^/?#:]*:[^/?#]*@|[?&](?:ssl_?)?(?:key_)?passw(?:or)?d=", re.IGNORECASE)
+_WITH_PASSWORD = re.compile(r"://[^:/]*:[^@]*@|[?&](?:ssl_?)?(?:key_)?passw(?:or)?d=", re.IGNORECASE)
 
 
 def _database(text: str) -> str:

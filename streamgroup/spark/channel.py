@@ -328,9 +328,10 @@ def transaction(engine: sa.Engine) -> Iterator[Transaction]:
     found = batch_of_thread("transaction")
     if not found.is_complete:
         raise ConfigError(
-            f"cannot store the batch of query {found.query_id}: not all coordinator processes of its sources have "
-            "answered, so the offsets of the batch are unknown. Nothing was stored. Check the driver's log for a "
-            "process that has ended or a control channel that could not be opened, and start the query again"
+            f"cannot store the batch of query {found.query_id}: its offsets are unknown. Nothing was stored. Either no "
+            "source of the query has format('streamgroup'), or not all of their coordinator processes have answered: "
+            "check the driver's log for a process that has ended or a control channel that could not be opened, and "
+            "start the query again"
         )
     reading = [part for part in found.parts if part["ranges"] is not None]
     batch = tuple((part["run"], part["sequence"]) for part in reading)
@@ -350,6 +351,11 @@ _stored_here: dict[str, tuple[tuple[str, int], ...]] = {}
 
 def _stored(part: Mapping[str, Any]) -> GroupBatch:
     """Return what one source has read, and what the offset table has afterwards."""
+    if not part["group"]:
+        raise ConfigError(
+            "cannot store the offsets of a source with the batch: it has no consumer group. Set kafka.group.id, and "
+            "leave out group.mode=off"
+        )
     if "stored" not in part:
         raise ConfigError(
             f"cannot store the offsets of group {part['group']!r} with the batch: its source has no offset table. Set "

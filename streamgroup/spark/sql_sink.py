@@ -210,7 +210,8 @@ def _engine_here(options: DatabaseOptions) -> sa.Engine:
     """Return the engine in a task. Raises ConfigError if the file of SQLite is not on this machine."""
     engine = _engine(options)
     path = engine.url.database or ""
-    if engine.url.get_backend_name() == "sqlite" and not Path(path).exists():
+    is_file = engine.url.get_backend_name() == "sqlite" and not path.startswith("file:")
+    if is_file and not Path(path).exists():
         raise ConfigError(
             f"cannot stage rows in sqlite:///{path}: host {platform.node()} has no such file. SQLite is for "
             "executors on the machine of the driver. Use PostgreSQL"

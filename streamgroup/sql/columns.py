@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from streamgroup.errors import ConfigError
-from streamgroup.sql.database import MARIADB, shown
+from streamgroup.sql.database import MARIADB, MARIADB_COLLATION, shown
 
 SqlType = sa.types.TypeEngine[Any]
 
@@ -62,75 +62,87 @@ def find_target(
     """
     schema, _, name = dbtable.rpartition(".")
     where = f"table {dbtable} of {shown(connection.engine.url)}"
-    if problems := [problem for column in columns if (problem := _unsupported(column))]:
+    problems = [problem for column in columns if (problem := _unsupported(column))]
+    given = {column.name.lower() for column in columns}
+    absent = [
+        f"keyColumns has {key!r}, which is not among the columns of the rows"
+        for key in keys
+        if key.lower() not in given
+    ]
+    if problems or (create and absent):  # the table would be created without its primary key
+        problems += absent
         raise ConfigError(f"cannot write into {where}: {'; '.join(problems)}")
     if create:
         _create(connection, schema or None, name, columns, keys)
     try:
         # Not a whole sa.Table: that takes five times as many queries, in each batch.
-        found = {one["name"]: one["type"] for one in sa.inspect(connection).get_columns(name, schema or None)}
+        inspector = sa.inspect(connection)
+        found = {one["name"]: one["type"] for one in inspector.get_columns(name, schema or None)}
     except sa.exc.NoSuchTableError:
         raise ConfigError(
             f"cannot write into {where}: the table does not exist. Create it, or set createTable=true"
         ) from None
-    names = {column.name: _named(found, column.name) for column in columns}
-    misfits = [
+    names = [_named(found, column.name) for column in columns]
+    pairs = list(zip(columns, names, strict=True))
+    misfits = absent + [
         f"column {column.name!r} ({column.type}) is not in the table"
-        if (named := names[column.name]) is None
+        if named is None
         else _misfit(column, found[named], connection.dialect.name)
-        for column in columns
+        for column, named in pairs
     ]
+    several = sorted({named for named in names if named is not None and names.count(named) > 1})
+    misfits += [f"several columns of the rows belong to column {named!r}: rename or drop them" for named in several]
     key_names = [_named(found, key) for key in keys]
-    misfits += [f"keyColumns has {key!r}, which is not among the columns of the rows" for key in _absent(keys, names)]
-    if keys and None not in key_names and not _is_unique(connection, name, schema or None, set(key_names)):
-        misfits.append(
-            f"keyColumns ({', '.join(keys)}) is neither the primary key nor a unique index of the table. Create one"
-        )
+    if keys and None not in key_names:
+        misfits.append(_key_misfit(set(key_names), _unique(inspector, name, schema or None), connection.dialect.name))
+    if connection.dialect.name == "postgresql":
+        type_names = _type_names(connection, schema or None, name)
+        misfits += [
+            f"column {column.name!r} ({column.type}) does not fit the table's type {type_names[named]}, which cuts text"
+            for column, named in pairs
+            if named is not None and type_names[named] in _CUTTING
+        ]
     if problems := [problem for problem in misfits if problem]:
         raise ConfigError(
             f"cannot write into {where}: {'; '.join(problems)}. Select and cast the columns in the query, or alter "
             "the table"
         )
-    targets = tuple(map(str, names.values()))
+    targets = tuple(map(str, names))
     target = Target(schema or None, name, targets, tuple(map(str, key_names)))
     if connection.dialect.name != "postgresql":
         return target
-    return replace(target, conversions=_conversions(connection, target, columns, [found[one] for one in targets]))
+    conversions = (_conversion(column, found[str(named)], type_names[str(named)]) for column, named in pairs)
+    return replace(target, conversions=tuple(conversions))
 
 
 IN_UTC = "UTC"
 """The conversion of a point in time to a date and time without a zone."""
 
 
-def _conversions(
-    connection: sa.Connection, target: Target, columns: Sequence[Column], types: Sequence[SqlType]
-) -> tuple[str | None, ...]:
-    """Return for each column the conversion of staged values that an INSERT does not do by itself, or None.
+_CUTTING = ("name", '"char"')
+"""Types of PostgreSQL that SQLAlchemy takes for text without a limit."""
 
-    The types lack their lengths: a conversion cuts what is too long, and an INSERT refuses it.
+
+def _type_names(connection: sa.Connection, schema: str | None, table: str) -> dict[str, str]:
+    """Return PostgreSQL's names of the types of a table's columns, without their lengths.
+
+    A conversion to a type with its length cuts what is too long, and an INSERT refuses it.
     """
+    named = connection.dialect.identifier_preparer.format_table(sa.table(table, schema=schema)).replace("%%", "%")
     found = connection.execute(
         sa.text("SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = to_regclass(:name)"),
-        {"name": connection.dialect.identifier_preparer.format_table(target.table).replace("%%", "%")},
+        {"name": named},
     )
-    names: dict[str, str] = dict(map(tuple, found))
-    return tuple(
-        _conversion(column, type_, names[name])
-        for column, type_, name in zip(columns, types, target.columns, strict=True)
-    )
+    return dict(map(tuple, found))
 
 
 def _conversion(column: Column, target: SqlType, name: str) -> str | None:
+    """Return the conversion of staged values that an INSERT does not do by itself, or None. `name` is the type's."""
     kind = _kind(column)
     if kind == "timestamp" and not getattr(target, "timezone", True):
         return IN_UTC
     is_parsed = kind == "string" and (not _is_text(target) or isinstance(target, sa.Enum))
     return name if is_parsed or kind == "decimal" else None
-
-
-def _absent(keys: Collection[str], names: Collection[str]) -> list[str]:
-    lower = {name.lower() for name in names}
-    return [key for key in keys if key.lower() not in lower]
 
 
 def _named(found: Collection[str], name: str) -> str | None:
@@ -141,16 +153,29 @@ def _named(found: Collection[str], name: str) -> str | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def _is_unique(connection: sa.Connection, name: str, schema: str | None, keys: set[str | None]) -> bool:
-    inspector = sa.inspect(connection)
+def _unique(inspector: sa.Inspector, name: str, schema: str | None) -> list[set[str | None]]:
+    """Return the columns of the primary key, and of each unique index of all rows."""
     unique: list[list[str | None]] = [list(inspector.get_pk_constraint(name, schema)["constrained_columns"])]
     unique += [list(one["column_names"]) for one in inspector.get_unique_constraints(name, schema)]
     unique += [
         one["column_names"]
         for one in inspector.get_indexes(name, schema)
-        if one["unique"] and not one.get("dialect_options", {}).get("postgresql_where")  # of some rows only
+        if one["unique"] and not any(key.endswith("_where") for key in one.get("dialect_options", {}))
     ]
-    return any(set(names) == keys for names in unique)
+    return [set(names) for names in unique if names]
+
+
+def _key_misfit(keys: set[str | None], unique: Sequence[set[str | None]], dialect: str) -> str | None:
+    named = f"keyColumns ({', '.join(sorted(map(str, keys)))})"
+    if keys not in unique:
+        return f"{named} is neither the primary key nor a unique index of the table. Create one"
+    if dialect in MARIADB and (others := [names for names in unique if names != keys]):
+        also = ", ".join(sorted(map(str, others[0])))
+        return (
+            f"{named} is not the only unique index: there is also one of {also}, and MariaDB replaces the row that has "
+            "the same value in either. Drop that index"
+        )
+    return None
 
 
 def _create(
@@ -227,7 +252,7 @@ def _created_in_mariadb(kind: str, *, is_key: bool) -> SqlType:
     from sqlalchemy.dialects import mysql  # noqa: PLC0415  (most databases are others)
 
     if kind == "string":
-        return mysql.VARCHAR(_LONGEST_KEY, collation="utf8mb4_bin") if is_key else mysql.LONGTEXT()
+        return mysql.VARCHAR(_LONGEST_KEY, collation=MARIADB_COLLATION) if is_key else mysql.LONGTEXT()
     if kind == "binary":
         return mysql.VARBINARY(_LONGEST_KEY) if is_key else mysql.LONGBLOB()
     return mysql.DATETIME(fsp=6) if kind in ("timestamp", "timestamp_ntz") else _CREATED[kind]
@@ -235,7 +260,7 @@ def _created_in_mariadb(kind: str, *, is_key: bool) -> SqlType:
 
 def _misfit(column: Column, target: SqlType, dialect: str) -> str | None:
     """Return why values of `column` cannot be stored in `target`; None if they can, or if that is not known."""
-    if _fits(column, target, dialect):
+    if _fits(column, target, dialect) and not (dialect in MARIADB and _is_changed_by_mariadb(target)):
         return None
     return f"column {column.name!r} ({column.type}) does not fit the table's type {_name(target)}"
 
@@ -262,13 +287,19 @@ def _fits(column: Column, target: SqlType, dialect: str) -> bool:
     return _TAKES[kind](target)
 
 
+def _is_changed_by_mariadb(target: SqlType) -> bool:
+    """Return whether MariaDB stores other values: numbers for words, zeros at the end of bytes, rounded fractions."""
+    is_rounded = isinstance(target, sa.Float) and target.scale is not None
+    return is_rounded or isinstance(target, sa.BINARY) or type(target).__name__ in ("ENUM", "SET")
+
+
 def _is_exact(target: SqlType) -> bool:
     return isinstance(target, sa.Numeric) and not isinstance(target, sa.Float) and (target.scale or 0) >= 0
 
 
 def _is_text(target: SqlType) -> bool:
-    """Return whether text stays as it is: CHAR fills it up, and PostgreSQL's NAME cuts it."""
-    return isinstance(target, sa.String) and not isinstance(target, sa.CHAR) and type(target).__name__ != "NAME"
+    """Return whether text stays as it is: CHAR fills it up."""
+    return isinstance(target, sa.String) and not isinstance(target, sa.CHAR)
 
 
 def _has_microseconds(target: SqlType) -> bool:

@@ -26,6 +26,8 @@ _CONNECT_TIMEOUT_S = 10
 WAIT_S = 60.0
 """How long a batch waits for a database that cannot be reached."""
 _PAUSE_S = 1.0
+_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+"""After so many seconds a host that has vanished during a statement is noticed. The system's default is two hours."""
 _STATEMENT_TIMEOUT_MS = 30_000
 """How long a statement waits, for example for rows that the transaction of a batch has locked. It is then repeated."""
 _IDLE_TIMEOUT_MS = 60_000
@@ -100,6 +102,7 @@ def open_engine(url: sa.URL, timeout_ms: int | None = None, *, limits_statements
                 "connect_timeout": min(_CONNECT_TIMEOUT_S, -(-statement_ms // 1000)),
                 "application_name": "streamgroup",
                 "tcp_user_timeout": statement_ms,
+                **_KEEPALIVE,
                 "client_encoding": "utf8",  # of the rows, whatever the database, its user or PGCLIENTENCODING say
                 "prepare_threshold": None,  # a pooler such as PgBouncer gives each transaction another session
             },
@@ -199,8 +202,8 @@ def _refused(error: sa.exc.DBAPIError) -> bool:
 _RETRIABLE = {"40001", "40P01", "55P03", "57014"}
 """PostgreSQL's codes for a conflict of transactions, a deadlock, and the timeouts of a lock and a statement."""
 _FINAL = re.compile(
-    "password authentication failed|does not exist|no pg_hba.conf entry|is not permitted to log in|"
-    "certificate verify failed"
+    "authentication failed|no password supplied|does not exist|pg_hba.conf|is not permitted to log in|"
+    "certificate verify failed|does not support SSL"
 )
 """Errors for connections that will be refused again. libpq reports no error code for them."""
 _RETRIABLE_CODES = {
@@ -221,6 +224,10 @@ def mariadb_code(error: sa.exc.DBAPIError) -> int | None:
 
 MARIADB = ("mariadb", "mysql")
 """SQLAlchemy's names of the dialect."""
+
+
+MARIADB_COLLATION = "utf8mb4_nopad_bin"
+"""Other collations of MariaDB take `a` for `A` or for `a` with a blank at its end."""
 
 
 def is_mariadb(connection: sa.Connection) -> bool:
@@ -246,7 +253,14 @@ def reason_of(error: BaseException) -> str:
             line = text.strip().partition("\n")[0]
             return f"{line or type(cause).__name__} (error {code})"
     line = str(cause).strip().partition("\n")[0]
+    if str(getattr(cause, "sqlstate", "") or "").startswith(_DATA_EXCEPTION):
+        line = _VALUE.sub('"…"', line)
     return line or type(cause).__name__
+
+
+_DATA_EXCEPTION = "22"
+"""PostgreSQL's class of errors in values, which its texts quote."""
+_VALUE = re.compile('".*"')
 
 
 @contextmanager

@@ -9,6 +9,7 @@ never wait for each other. READ COMMITTED is enough: a decision rests on locked 
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -24,6 +25,7 @@ from streamgroup.group.offsets import table_rows
 from streamgroup.group.offsets.table_rows import BatchPart, Claimant, Judgement, StoredOffset
 from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.sql.database import (
+    MARIADB_COLLATION,
     is_lost,
     is_mariadb,
     mariadb_code,
@@ -39,8 +41,6 @@ LONGEST_GROUP = 255
 _LONGEST_TOPIC = 249
 _PARTITIONS_AT_ONCE = 500
 """Rows that one statement locks. SQLite takes 32 766 parameters; MariaDB may not look up 1000 rows by their key."""
-_COLLATION = "utf8mb4_nopad_bin"
-"""Of MariaDB, whose other collations take `a` for `A` or for `a` with a blank at its end."""
 _KEYS_ONLY = "FORCE INDEX (PRIMARY)"
 """InnoDB locks each row that it reads. With this hint it reads only the rows of the given partitions."""
 _TIME = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mariadb", "mysql")
@@ -69,7 +69,7 @@ class OffsetTable:
             mariadb_engine="InnoDB",
             mariadb_row_format="DYNAMIC",  # for keys of more than 767 bytes
             mariadb_charset="utf8mb4",
-            mariadb_collate=_COLLATION,
+            mariadb_collate=MARIADB_COLLATION,
         )
 
     def create(self, connection: sa.Connection) -> None:
@@ -259,10 +259,10 @@ def _require_options(connection: sa.Connection) -> None:
     """Raise OffsetStoreError if the table in MariaDB is not in InnoDB, or has another collation."""
     options = {name.partition("_")[2]: value for name, value in sa.inspect(connection).get_table_options(TABLE).items()}
     engine, collation = options.get("engine"), options.get("collate")
-    if (engine, collation) != ("InnoDB", _COLLATION):
+    if (engine, collation) != ("InnoDB", MARIADB_COLLATION):
         raise OffsetStoreError(
             f"cannot store offsets in MariaDB: the table {TABLE} has the engine {engine} and the collation {collation}."
-            f" Run: ALTER TABLE {TABLE} ENGINE=InnoDB, CONVERT TO CHARACTER SET utf8mb4 COLLATE {_COLLATION}"
+            f" Run: ALTER TABLE {TABLE} ENGINE=InnoDB, CONVERT TO CHARACTER SET utf8mb4 COLLATE {MARIADB_COLLATION}"
         )
 
 
@@ -327,12 +327,10 @@ def batch_transaction(
                     f"cannot store the batch in {shown(engine.url)}: the engine's isolation level is AUTOCOMMIT, so "
                     "rows and offsets would not change together. Create the engine without it"
                 )
-            if is_mariadb(connection):
-                connection.exec_driver_sql(f"SAVEPOINT {_GUARD}")
+            connection.exec_driver_sql(f"SAVEPOINT {_GUARD}")
         yield Transaction(connection, judgement is Judgement.REPLAY)
         with _statements(engine):
-            if is_mariadb(connection):
-                _require_guard(connection)
+            _require_guard(connection)
             if judgement is Judgement.NEW:
                 for batch in ordered:
                     table.add(connection, batch.group, batch.moving, rows[batch.group])
@@ -368,29 +366,41 @@ def _statements(engine: sa.Engine) -> AbstractContextManager[None]:
 
 
 _GUARD = "streamgroup_batch"
-"""A savepoint after the locks of a batch. MariaDB drops it when it ends the transaction without being asked to."""
+"""A savepoint after the locks of a batch. It is gone once the transaction has ended."""
 
 
 def _require_guard(connection: sa.Connection) -> None:
-    """Raise OffsetStoreError if MariaDB has ended the transaction since its rows were locked.
+    """Raise OffsetStoreError if the transaction has ended since its rows were locked.
 
-    A deadlock rolls the transaction back, and CREATE TABLE commits it. Later statements belong to another transaction,
-    which has not locked the offsets: rows would be lost after the first, and stored twice after the second.
+    The caller may have committed it. In MariaDB a deadlock rolls it back, and CREATE TABLE commits it. Later statements
+    belong to another transaction, which has not locked the offsets: rows would be lost or stored twice.
     """
     try:
         connection.exec_driver_sql(f"RELEASE SAVEPOINT {_GUARD}")
+    except sa.exc.InvalidRequestError:
+        pass  # Connection.commit or rollback was called, and SQLAlchemy accepts no statement
     except sa.exc.DBAPIError as error:
-        if mariadb_code(error) != _NO_SAVEPOINT:
+        if not _lacks_savepoint(error):
             raise
-        raise OffsetStoreError(
-            "cannot store the batch in MariaDB: a statement in the block has ended the transaction, either by a "
-            "deadlock or because it commits, as CREATE TABLE and TRUNCATE do. The offsets are not stored; rows that "
-            "were written before a statement that commits are. Create tables before the transaction, and do not catch "
-            "errors of its statements"
-        ) from None
+    else:
+        return
+    raise OffsetStoreError(
+        f"cannot store the batch in {shown(connection.engine.url)}: the transaction has ended in the block. A "
+        "statement commits or rolls back, in MariaDB also as CREATE TABLE and TRUNCATE do, or after a deadlock. The "
+        "offsets are not stored, but rows may be. Leave COMMIT to the transaction, create tables before it, and do not "
+        "catch errors of its statements"
+    ) from None
+
+
+def _lacks_savepoint(error: sa.exc.DBAPIError) -> bool:
+    state = getattr(error.orig, "sqlstate", None)
+    is_sqlites = isinstance(error.orig, sqlite3.Error) and "no such savepoint" in str(error.orig)
+    return mariadb_code(error) == _NO_SAVEPOINT or state in _OUTSIDE or is_sqlites
 
 
 _NO_SAVEPOINT = 1305
+_OUTSIDE = ("3B001", "25P01")
+"""PostgreSQL's codes for a savepoint that does not exist, and for a statement that needs a transaction."""
 
 
 def _commits_statements(connection: sa.Connection) -> bool:

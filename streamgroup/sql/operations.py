@@ -46,6 +46,8 @@ class DatabaseState:
     has_table: bool
     lacking: tuple[str, ...]
     """The privileges that the user lacks: to use the offset table, to create it, or to write at all."""
+    lacking_for_rows: tuple[str, ...] = ()
+    """The privileges that the user lacks to stage rows for `streamgroup.sql_sink`, if that is known."""
 
 
 class OffsetDatabase:
@@ -116,7 +118,8 @@ class OffsetDatabase:
                 return DatabaseState(f"SQLite {version}", has_table, tuple(f"write to {path}" for path in closed))
             if is_mariadb(connection):
                 return DatabaseState(f"MariaDB {version}", has_table, tuple(_lacking_in_mariadb(connection, has_table)))
-            return DatabaseState(f"PostgreSQL {version}", has_table, tuple(_lacking(connection, has_table)))
+            lacking, for_rows = tuple(_lacking(connection, has_table)), tuple(_lacking_for_rows(connection))
+            return DatabaseState(f"PostgreSQL {version}", has_table, lacking, for_rows)
 
     def _rows(self, what: str, *where: sa.ColumnElement[bool]) -> dict[str, list[TableRow]]:
         columns = self._offsets.table.c
@@ -183,5 +186,17 @@ def _lacking(connection: sa.Connection, has_table: bool) -> Iterator[str]:
             allowed = sa.text("SELECT has_table_privilege(to_regclass(:name), :privilege)")
             if not connection.scalar(allowed, {"name": TABLE, "privilege": privilege}):
                 yield f"{privilege} on {TABLE}"
-    elif not connection.scalar(sa.text("SELECT has_schema_privilege(current_schema(), 'CREATE')")):
-        yield "CREATE on the default schema"
+    elif not connection.scalar(_MAY_CREATE):
+        yield _CREATE
+
+
+def _lacking_for_rows(connection: sa.Connection) -> Iterator[str]:
+    """Yield what the user of a PostgreSQL lacks to stage rows: in tables of the default schema, or temporary ones."""
+    if not connection.scalar(_MAY_CREATE):
+        yield _CREATE
+    if not connection.scalar(sa.text("SELECT has_database_privilege(current_database(), 'TEMPORARY')")):
+        yield "TEMPORARY on the database"
+
+
+_CREATE = "CREATE on the default schema"
+_MAY_CREATE = sa.text("SELECT has_schema_privilege(current_schema(), 'CREATE')")

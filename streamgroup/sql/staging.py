@@ -29,12 +29,14 @@ import sqlalchemy as sa
 from streamgroup.errors import OffsetStoreError
 from streamgroup.sql import copy_binary
 from streamgroup.sql.columns import IN_UTC, Target
-from streamgroup.sql.database import is_lost, is_mariadb, reason_of, wait_to_connect
+from streamgroup.sql.database import is_mariadb, reason_of, wait_to_connect
 
 log = logging.getLogger("streamgroup")
 
 MOST_INLINE_BYTES = 1 << 20
 """The most bytes of Arrow columns that a task returns to the driver."""
+_FULL_TASKS = 64
+"""So many tasks may return as much. Later ones return less, so that the driver can hold what a thousand return."""
 _ORDER = "streamgroup_order"
 """The column of a staging table by which the last of several rows with one key is found."""
 _ROWS_OF_TASK = 40
@@ -86,11 +88,11 @@ def stage(
             first, count = count, count + batch.num_rows
             yield _ordered(batch, target, (task << _ROWS_OF_TASK) + first)
 
-    rows = ordered()
+    rows, most = ordered(), MOST_INLINE_BYTES * _FULL_TASKS // max(_FULL_TASKS, task + 1)
     for batch in rows:
         held.append(batch)
         size += batch.nbytes
-        if size > MOST_INLINE_BYTES:
+        if size > most:
             break
     else:
         return StagedRows(count, inline=_stream(held))
@@ -167,8 +169,8 @@ def drop_staging(engine: sa.Engine, prefix: str = "", *, created_before: float |
                     connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}")
                 drop_table(connection, name)
             dropped += 1
-        except sa.exc.OperationalError as error:
-            if not is_lost(error) or error.connection_invalidated:
+        except sa.exc.DBAPIError as error:  # it is in use, or belongs to another user
+            if error.connection_invalidated:
                 raise
             log.warning("cannot drop the staging table %s: %s. It stays", name, reason_of(error))
     return dropped

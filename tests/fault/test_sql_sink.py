@@ -43,6 +43,7 @@ from tests.hooks.named_points import (
     HOLD,
     JVM,
     LOADED,
+    LOADING,
     PAUSE,
     READ,
     SELF,
@@ -237,6 +238,7 @@ def survivor(bench: Bench, application: Application, job: Job, stroke: str) -> A
 
 PARTS = (TOGETHER, DRIVER, JVM, COORDINATOR)
 KILLS = {
+    LOADING: (SELF, TOGETHER, COORDINATOR, DRIVER),
     LOADED: (SELF, TOGETHER, COORDINATOR, DRIVER),
     STAGED: PARTS,
     BEGUN: PARTS,
@@ -489,7 +491,7 @@ def test_the_database_restarts(
     application = bench.take()
     errors: Counter[str] = Counter()
     with Proxy((LOOPBACK, own_postgres.port)) as proxy:
-        for number, point in of((UNANSWERED, STAGED, ADDED, BEGUN, LOADED, STORED), repeats):
+        for number, point in of((UNANSWERED, STAGED, ADDED, BEGUN, LOADING, LOADED, STORED), repeats):
             trial = bench.trial(through=proxy.port)
             job = trial.job()
             held_at = ADDED if point == UNANSWERED else point

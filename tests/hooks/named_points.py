@@ -37,9 +37,10 @@ PLANNED, READ, SUNK, COMMITTING, COMMITTED = POINTS = "planned", "read", "sunk",
 """A document is made and Spark does not have it yet; a task has read its records; the sink has written them and Spark's
 `commits/N` is to come; Spark has asked for the next batch and the commit is to be sent; the commit was accepted."""
 
-LOADED, STAGED, BEGUN, ADDED, STORED = SQL_POINTS = "loaded", "staged", "begun", "added", "stored"
-"""Of `streamgroup.sql_sink`: a task has filled its staging table; the driver has the answers of all tasks; its
-transaction has locked the offsets; rows and offsets are changed and COMMIT is to be sent; COMMIT was answered."""
+LOADING, LOADED, STAGED, BEGUN, ADDED, STORED = SQL_POINTS = "loading", "loaded", "staged", "begun", "added", "stored"
+"""Of `streamgroup.sql_sink`: a task has begun its COPY; it has filled its staging table; the driver has the answers of
+all tasks; its transaction has locked the offsets; rows and offsets are changed and COMMIT is to be sent; COMMIT was
+answered."""
 
 TOGETHER, JVM, COORDINATOR, PAUSE = STROKES = "together", "jvm", "coordinator", "pause"
 """kill -9 of driver, JVM and coordinator at once, of one of them, or SIGSTOP of all."""
@@ -203,6 +204,21 @@ def _around_sql_sink(module: ModuleType) -> None:
     module.transaction, module.Stage.stage = transaction, stage_and_pass  # type: ignore[attr-defined]
 
 
+def _around_copy(module: ModuleType) -> None:
+    rows = _seam(module, "rows")
+
+    @functools.wraps(rows)
+    def rows_and_pass(batch: Any) -> Any:
+        from pyspark import TaskContext  # noqa: PLC0415  (most processes with points do not use it)
+
+        encoded = rows(batch)
+        if TaskContext.get() is not None:
+            pass_point(LOADING)
+        return encoded
+
+    module.rows = rows_and_pass  # type: ignore[attr-defined]
+
+
 def _around_offset_table(module: ModuleType) -> None:
     add = _seam(module.OffsetTable, "add")
 
@@ -249,6 +265,7 @@ SEAMS: dict[str, Callable[[ModuleType], None]] = {
     "streamgroup.spark.stream": _around_stream,  # in 0.1.0
     "streamgroup.group.member": _around_member,
     "streamgroup.spark.sql_sink": _around_sql_sink,
+    "streamgroup.sql.copy_binary": _around_copy,
     "streamgroup.sql.offset_table": _around_offset_table,
 }
 

@@ -204,6 +204,13 @@ def test_a_user_without_privileges_is_told_what_is_missing(server: Database) -> 
         assert re.search({"postgresql": r"PostgreSQL 1\d", "mariadb": r"MariaDB 1\d\.\d"}[dialect], checked.stdout)
         assert "the user may not INSERT on streamgroup_offsets, UPDATE on streamgroup_offsets" in checked.stdout
         assert checked.exit_code == 1
+        if dialect == "postgresql":
+            server.execute(
+                "GRANT INSERT, UPDATE ON streamgroup_offsets TO reader", "REVOKE CREATE ON SCHEMA public FROM PUBLIC"
+            )
+            allowed = CliRunner().invoke(main, ["doctor", *words])
+            assert "the user lacks CREATE on the default schema, which streamgroup.sql_sink needs" in allowed.stdout
+            server.execute("REVOKE INSERT, UPDATE ON streamgroup_offsets FROM reader")
         listed = CliRunner().invoke(main, ["offsets", *words, "--list", "--json"])
         assert listed.exit_code == 0, listed.output
         change = ("--reset-offsets", "--group", "g", "--topic", "t:0", "--to-offset", "3", "--execute")

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from streamgroup.errors import ConfigError
 from streamgroup.sql.columns import Column, find_target
-from streamgroup.sql.database import open_engine, url_of
+from streamgroup.sql.database import MARIADB, open_engine, url_of
 from streamgroup.sql.staging import add, drop_staging, stage
 from tests.unit.sql import test_staging as of_sqlite
 
@@ -143,6 +143,82 @@ def test_a_value_that_does_not_fit_stores_nothing(
         store(engine, type_, value)
     with engine.connect() as connection:
         assert connection.execute(sa.text("SELECT count(*) FROM orders")).scalar_one() == 0
+
+
+@pytest.mark.parametrize(
+    ("engine", "of_table", "type_"),
+    [
+        ("postgresql", "NAME", "string"),
+        ("postgresql", '"char"', "string"),
+        ("mariadb", "BINARY(4)", "binary"),
+        ("mariadb", "DOUBLE(10,2)", "double"),
+        ("mariadb", "FLOAT(7,2)", "float"),
+        ("mariadb", "ENUM('0','a')", "string"),
+        ("mariadb", "SET('a','b')", "string"),
+    ],
+    indirect=["engine"],
+)
+def test_a_type_that_changes_values_does_not_fit(engine: sa.Engine, of_table: str, type_: str) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE orders (c {of_table})")
+        with pytest.raises(ConfigError, match=rf"column 'c' \({type_}\) does not fit the table's type"):
+            find_target(connection, "orders", [Column("c", type_)], (), create=False)
+
+
+PAIRS = [Column("id", "string"), Column("text", "string")]
+
+
+def pairs(ids: list[str]) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_arrays([pa.array(ids), pa.array([str(at) for at in range(len(ids))])], ["id", "text"])
+
+
+def test_a_key_with_a_blank_at_its_end_is_another_key(engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        target = find_target(connection, "orders", PAIRS, ["id"], create=True)
+    staged = stage(engine, target, pairs(["x", "x ", "X"]), of_sqlite.PREFIX)
+    with engine.begin() as connection:
+        add(connection, target, [staged])
+        assert connection.exec_driver_sql("SELECT count(*) FROM orders").scalar_one() == 3
+
+
+def test_a_second_unique_index_loses_no_row(engine: sa.Engine) -> None:
+    """PostgreSQL refuses the rows. MariaDB would replace the row that has the same value in the other index."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE orders (id VARCHAR(20) PRIMARY KEY, text VARCHAR(20) UNIQUE)")
+        if engine.dialect.name in MARIADB:
+            with pytest.raises(ConfigError, match=r"is not the only unique index: there is also one of text"):
+                find_target(connection, "orders", PAIRS, ["id"], create=False)
+            return
+        target = find_target(connection, "orders", PAIRS, ["id"], create=False)
+    rows = pa.RecordBatch.from_arrays([pa.array(["1", "2"]), pa.array(["a", "a"])], ["id", "text"])
+    staged = stage(engine, target, iter([rows]), of_sqlite.PREFIX)
+    with pytest.raises(sa.exc.IntegrityError), engine.begin() as connection:
+        add(connection, target, [staged])
+
+
+def test_a_staging_table_of_another_user_does_not_keep_others_from_being_dropped(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = (f"streamgroup_staging_0123456789ab_170000000{at}_ffffffffffff" for at in (0, 1))
+    with engine.begin() as connection:
+        for name in (old, new):
+            connection.exec_driver_sql(f"CREATE TABLE {name} (c INTEGER)")
+        account = "ROLE other LOGIN PASSWORD" if engine.dialect.name == "postgresql" else "USER other IDENTIFIED BY"
+        connection.exec_driver_sql(f"CREATE {account} 'canary-of-other'")
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"ALTER TABLE {new} OWNER TO other")
+        else:
+            connection.exec_driver_sql(f"GRANT SELECT, DROP ON {new} TO other")
+            connection.exec_driver_sql(f"GRANT SELECT ON {old} TO other")
+    other = open_engine(engine.url.set(username="other", password="canary-of-other"))
+    try:
+        assert drop_staging(other, "streamgroup_staging_") == 1
+        assert f"cannot drop the staging table {old}" in caplog.text
+    finally:
+        other.dispose()
+        drop_staging(engine, "streamgroup_staging_")
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP USER other")
 
 
 @only_postgresql

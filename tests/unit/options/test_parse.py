@@ -252,6 +252,7 @@ def test_an_option_that_spark_refuses_is_refused(name: str, streaming: bool) -> 
         ("postgresql://u:hunter2@db/orders", "a URL without a password"),
         ("postgresql://db/orders?user=u&password=hunter2", "a URL without a password"),
         ("postgresql://user@server:hunter2@db/orders", "a URL without a password"),
+        ("postgresql://u:a/b?#hunter2@db/orders", "a URL without a password"),
         ("mariadb://db/orders?passwd=hunter2", "a URL without a password"),
         ("mariadb://db/orders?ssl_ca=/ca&ssl_key_password=hunter2", "a URL without a password"),
         ("orders.db", "the URL of a database"),

@@ -54,6 +54,6 @@ def test_a_batch_is_complete_if_all_coordinators_of_its_sources_have_answered(
 def test_a_batch_without_its_offsets_is_not_stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(channel, "batch_of_thread", lambda what: ThreadBatch("q", [], True, False))
     engine = sa.create_engine(f"sqlite:///{tmp_path}/rows.db")
-    with pytest.raises(ConfigError, match="not all coordinator processes"), transaction(engine):
+    with pytest.raises(ConfigError, match="or not all of their coordinator processes"), transaction(engine):
         pytest.fail("rows would be stored without their offsets")
     assert not (tmp_path / "rows.db").exists()

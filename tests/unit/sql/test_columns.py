@@ -132,6 +132,19 @@ def test_all_problems_are_named_together(connection: sa.Connection) -> None:
     assert "Select and cast the columns in the query, or alter the table" in text
 
 
+def test_a_wrong_key_creates_no_table(connection: sa.Connection) -> None:
+    with pytest.raises(ConfigError, match="keyColumns has 'number', which is not among the columns of the rows"):
+        find(connection, keys=("number",), create=True)
+    assert not sa.inspect(connection).has_table("orders")
+
+
+def test_two_columns_of_one_name_are_refused(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("CREATE TABLE orders (c TEXT)")
+    for other in ("c", "C"):
+        with pytest.raises(ConfigError, match="several columns of the rows belong to column 'c': rename or drop them"):
+            find(connection, Column("c", "string"), Column(other, "string"))
+
+
 def test_without_the_table_the_error_says_how_to_get_it(connection: sa.Connection) -> None:
     with pytest.raises(ConfigError, match=r"the table does not exist\. Create it, or set createTable=true"):
         find(connection)
@@ -152,6 +165,7 @@ def test_a_type_without_a_counterpart_is_refused_before_a_table_is_created(
         ("CREATE UNIQUE INDEX one ON orders (id)", True),
         ("CREATE INDEX one ON orders (id)", False),
         ("CREATE UNIQUE INDEX one ON orders (id, name)", False),
+        ("CREATE UNIQUE INDEX one ON orders (id) WHERE id > 7", False),
     ],
 )
 def test_keys_need_a_unique_index_of_exactly_these_columns(

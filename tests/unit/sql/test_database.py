@@ -106,6 +106,10 @@ def busy() -> sqlite3.OperationalError:
         (failure(pymysql.OperationalError(1049, "Unknown database 'orders'")), False),
         (failure(pymysql.OperationalError(1142, "INSERT command denied to user")), False),
         (failure(pymysql.OperationalError(1021, "Disk full")), False),
+        (failure(psycopg.OperationalError("fe_sendauth: no password supplied")), False),
+        (failure(psycopg.OperationalError('FATAL:  Peer authentication failed for user "u"')), False),
+        (failure(psycopg.OperationalError("FATAL:  pg_hba.conf rejects connection for host")), False),
+        (failure(psycopg.OperationalError("server does not support SSL, but SSL was required")), False),
         (failure(busy()), True),
         (failure(sqlite3.OperationalError("no such table: orders")), False),
         (sa.exc.TimeoutError("QueuePool limit"), True),
@@ -120,6 +124,10 @@ def test_an_error_shows_the_first_line_of_the_database_and_no_values() -> None:
     error = failure(psycopg.errors.UniqueViolation("duplicate key\nDETAIL:  Key (id)=(secret) already exists."))
     assert reason_of(error) == "duplicate key"
     assert reason_of(failure(psycopg.OperationalError(""))) == "OperationalError"
+    invalid = psycopg.errors.InvalidTextRepresentation('invalid input syntax for type uuid: "sec"ret"')
+    assert reason_of(failure(invalid)) == 'invalid input syntax for type uuid: "…"'
+    unknown = psycopg.errors.InvalidTextRepresentation('invalid input value for enum mood: "secret"')
+    assert reason_of(failure(unknown)) == 'invalid input value for enum mood: "…"'
     with (
         pytest.raises(OffsetStoreError, match=r"cannot store in sqlite:///x: duplicate key\. Do this$"),
         translated("store", sa.make_url("sqlite:///x"), "Do this"),

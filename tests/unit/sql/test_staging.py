@@ -122,6 +122,12 @@ def test_few_rows_go_to_the_driver_and_many_into_one_table(engine: sa.Engine, li
     assert read(engine) == [(1, "a"), (2, "b"), (3, None)]
 
 
+def test_a_thousand_tasks_return_no_more_than_a_driver_holds(engine: sa.Engine) -> None:
+    target, rows = create(engine), batch((1, "x" * 100_000))
+    staged = [stage(engine, target, iter([rows]), PREFIX, task) for task in (0, 63, 500, 999)]
+    assert [bool(one.table) for one in staged] == [False, False, False, True]
+
+
 @pytest.mark.usefixtures("limit")
 def test_with_keys_the_last_row_of_each_key_counts_over_all_tasks(engine: sa.Engine) -> None:
     target = create(engine, keys=("id",))
