@@ -1,4 +1,4 @@
-"""What becomes of a batch whose COMMIT has no answer."""
+"""What becomes of a batch whose COMMIT has no answer, or whose transaction ends in the block."""
 
 from __future__ import annotations
 
@@ -122,3 +122,14 @@ def test_an_error_is_not_hidden_by_the_rollback_that_a_lost_connection_cannot_do
         fail()
     monkeypatch.undo()
     assert offset(engine) == 10
+
+
+def test_a_transaction_that_the_caller_ends_is_an_error(engine: sa.Engine) -> None:
+    part = BatchPart(OffsetRange(A, 10, 20), 1, CommittedOffset(20))
+    for end in (sa.Connection.commit, sa.Connection.rollback):
+        with (
+            pytest.raises(OffsetStoreError, match="the transaction has ended in the block"),
+            batch_transaction(engine, TABLE, [GroupBatch("g", [part])]) as transaction,
+        ):
+            end(transaction.connection)
+        assert offset(engine) == 10
