@@ -329,5 +329,8 @@ class SqlBatchWriter(PromptInTasks, DataSourceArrowWriter):
         log.info("wrote %s to table %s", counted(count, "row"), self._target)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drop what the tasks have staged. Nothing is in the table."""
+        """Drop what the tasks have staged. Nothing is in the table.
+
+        Spark does not wait for tasks that still run: what they stage afterwards stays until an operator drops it.
+        """
         _drop(_engine(self._options), self._prefix)
