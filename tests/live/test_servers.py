@@ -388,7 +388,9 @@ def test_postgres_starts_again_after_a_kill_in_the_middle_of_a_statement() -> No
 
         def count() -> None:
             with engine.connect() as connection:
-                connection.exec_driver_sql("SELECT count(*) FROM generate_series(1, 100000) AS a, generate_series(1, 100000)")
+                connection.exec_driver_sql(
+                    "SELECT count(*) FROM generate_series(1, 100000) AS a, generate_series(1, 100000)"
+                )
 
         def runs() -> bool:
             with engine.connect() as connection:
