@@ -39,7 +39,6 @@ class ClaimRows:
     claimant: Claimant
     partitions: frozenset[TopicPartition]
     found: Mapping[TopicPartition, CommittedOffset]
-    timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,6 @@ class CommitRows:
     group: str
     claims: Rows
     offsets: Mapping[TopicPartition, CommittedOffset]
-    timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ class TableOffsetStore(OffsetStore):
         claims = {tp: self._claims[tp] for tp in request.offsets if tp in self._claims}
         offsets = {tp: request.offsets[tp] for tp in claims}
         self._committing[request.token] = request
-        return Outcome((CommitRows(request.token, request.group, claims, offsets, request.timeout_ms),))
+        return Outcome((CommitRows(request.token, request.group, claims, offsets),))
 
     def replayed(self, rows: Rows) -> None:
         """Store the claims of a replay, which is read before its partitions are assigned (R13)."""
@@ -183,9 +181,7 @@ class TableOffsetStore(OffsetStore):
             if isinstance(answer, OffsetsFetched) and answer.refusal is None and isinstance(request, FetchOffsets):
                 self._fetching[answer.token] = answer.offsets
                 gained = self._held - self._claims.keys()
-                actions.append(
-                    ClaimRows(answer.token, request.group, self._claimant(), gained, answer.offsets, request.timeout_ms)
-                )
+                actions.append(ClaimRows(answer.token, request.group, self._claimant(), gained, answer.offsets))
             else:
                 answers.append(answer)
         return Outcome(tuple(actions), tuple(answers))

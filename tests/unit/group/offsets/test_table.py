@@ -61,7 +61,7 @@ def test_a_fetch_claims_what_was_gained_and_the_table_counts() -> None:
     made, kafka = store()
     kafka.committed = {A: CommittedOffset(5), C: CommittedOffset(7)}
     outcome = made.fetch(FETCH, 0.0)
-    assert outcome.actions == (ClaimRows(1, "g", ME, frozenset({A, B}), kafka.committed, 1_000),)
+    assert outcome.actions == (ClaimRows(1, "g", ME, frozenset({A, B}), kafka.committed),)
     rows = {A: mine(9), B: mine(None), TopicPartition("v", 0): StoredOffset(3, 1, "another", "other")}
     (answer,) = made.hear(RowsClaimed(1, rows), 0.0).answers
     assert answer == OffsetsFetched(
@@ -135,7 +135,7 @@ def test_partitions_that_come_back_after_a_lost_session_keep_their_claims_until_
 
 def test_a_commit_goes_to_the_table_and_then_to_kafka() -> None:
     made, kafka = store(a=mine(10), b=mine(None))
-    assert made.commit(COMMIT, 0.0).actions == (CommitRows(2, "g", {A: mine(10)}, COMMIT.offsets, 1_000),)
+    assert made.commit(COMMIT, 0.0).actions == (CommitRows(2, "g", {A: mine(10)}, COMMIT.offsets),)
     assert not kafka.asked
     assert made.hear(RowsCommitted(2, {A: mine(20)}), 0.0).answers == (OffsetsCommitted(2, {A: COMMITTED}),)
     assert kafka.asked == [COMMIT]
