@@ -75,7 +75,7 @@ class OffsetTable:
     def create(self, connection: sa.Connection) -> None:
         """Create the table if the database lacks it. Two members may do so at the same time.
 
-        Call it in a transaction of its own, because MariaDB commits all earlier statements. Raises OffsetStoreError if
+        Run it in a separate transaction, because MariaDB commits all earlier statements. Raises OffsetStoreError if
         a table that exists in MariaDB has no transactions, or a collation that takes different groups for one.
         """
         if is_mariadb(connection):

@@ -1,6 +1,6 @@
 """Rows on their way into a table: tasks stage them in parallel, and the transaction of their batch adds them at once.
 
-A task with few rows returns them to the driver. A task with more rows loads them into a staging table of its own. If an
+A task with few rows returns them to the driver. A task with more rows loads them into a separate staging table. If an
 attempt fails or is repeated, no transaction reads its table. Nothing is visible in the target before the
 transaction of the driver ends. PostgreSQL loads by COPY, and its staging tables are unlogged: a crash of the server
 empties them, so the transaction counts the rows that it adds.

@@ -1,6 +1,6 @@
 """An offset table in memory, in place of a database: it decides by the same functions (R37).
 
-A transaction locks rows until it ends. What it writes is visible to others after its commit, all at once.
+A transaction locks rows until it ends. Its changes become visible to other transactions when it commits.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class OpenTransaction:
     def __init__(self, table: OffsetTableRows) -> None:
         self.table = table
         self.rows: dict[TopicPartition, StoredOffset] = {}
-        """What it has written and not committed yet."""
+        """The uncommitted changes."""
         self.added: list[OffsetRange] = []
         self.is_committed = False
 

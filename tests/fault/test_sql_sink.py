@@ -1,7 +1,7 @@
 """Faults under `streamgroup.sql_sink`: no record is lost and none is stored twice, whatever ends the query.
 
-Each repetition has its own topic, group and table. The rows of partition 0 go through staging tables, those of
-partition 1 through the driver. Spark's JDBC sink is struck at the same points, for contrast.
+Each repetition uses a new topic, group and table. Tasks write the rows of partition 0 to staging tables and return the
+rows of partition 1 to the driver. Spark's JDBC sink is struck at the same points, for contrast.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ def test_the_answer_to_commit_is_lost(bench: Bench, repeats: int, report: Callab
 
 
 def kill(application: Application, part: str) -> None:
-    """kill -9 of an application, or a part of it, at no point of its own."""
+    """Kill an application or a part of it (SIGKILL). Unlike `strike`, do not wait for a named point."""
     if part == TOGETHER:
         application.signal(signal.SIGKILL)
         return
@@ -384,7 +384,7 @@ def is_in_no_batch(job: Job) -> bool:
 def test_a_zombie_with_an_open_transaction(
     longest: str, bench: Bench, repeats: int, report: Callable[[str], None]
 ) -> None:
-    """It holds the locks of its rows. PostgreSQL ends its session after a minute, and the other member goes on."""
+    """The zombie keeps its rows locked. PostgreSQL ends its session after a minute, then the other member continues."""
     zombie, other = bench.take(), bench.take()
     is_ended = longest != "until another member waits"
     points, repeats = ((BEGUN,), -(-repeats // 4)) if is_ended else ((ADDED, BEGUN), repeats)

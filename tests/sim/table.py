@@ -63,7 +63,7 @@ class SimDatabase(OffsetTableRows):
         self.connections: list[Connection] = []
         """Those that the server has."""
         self._waiting: list[Act] = []
-        """What is to be tried again when a lock was released."""
+        """Actions to retry when a lock is released."""
 
     @property
     def is_away(self) -> bool:
@@ -267,7 +267,7 @@ class _Request:
 
 
 class SimTableThread:
-    """`TableThread` of one process: one request after the other, each in a transaction of its own."""
+    """`TableThread` of one process: it handles one request at a time, each in a separate transaction."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

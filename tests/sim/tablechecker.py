@@ -1,7 +1,7 @@
-"""What the checker holds worlds to whose offsets are in a table of a database (R37): no record lost, none added twice.
+"""The checker for worlds with an offset table (R37): no record may be lost or added twice.
 
-It sees each commit of the database, and counts the records that sinks have added. It also counts itself who has read a
-row last, in a claim: the column `claim` is what it checks.
+It sees each commit of the database, and counts the records that sinks have added. To check the column `claim`, it keeps
+its own record of the process that claimed each row last.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class TableChecker(Checker):
         self._check_starts(f"{process.name} plans", process, document.ranges)
 
     def _is_zombie(self, process: Process) -> bool:
-        """Or somebody has read its rows since: it will be refused."""
+        """Also return True if another process has claimed its rows since: the database refuses its batch."""
         return super()._is_zombie(process) or any(
             self._reader.get(tp) is not process for tp in process.ledger.positions()
         )
@@ -128,7 +128,7 @@ class TableChecker(Checker):
         self._check_starts(f"{process.name} replays", process, ranges)
 
     def _check_starts(self, what: str, process: Process, ranges: Sequence[OffsetRange]) -> None:
-        """Whoever has read the row last goes on where it says. Others will be refused."""
+        """Check that the process that claimed a row last starts at its offset. The database refuses other processes."""
         for range_ in ranges:
             at = self._next.get(range_.partition)
             if self._reader.get(range_.partition) is process and range_.start != at:
@@ -194,7 +194,7 @@ class TableChecker(Checker):
         super().failed(query, error)
 
     def _is_fenced(self, process: Process) -> bool:
-        """Whether somebody has read a row after this process, or it has lost a partition of its batch."""
+        """Return whether another process has claimed a row since, or the process has lost a partition of its batch."""
         batch = process.ledger.in_flight
         reads = [] if batch is None else [range_.partition for range_ in batch.ranges]
         if any(tp not in process.ledger.held for tp in reads):

@@ -2,9 +2,9 @@
 
 python -m tests.spark.delta_cases [SINK ...]      prints the table of docs/delta.md
 
-Every case has a topic, a group and a table of its own. A query that dies, or is paused and taken for dead, is followed
-by another one. Then the rows of the table are counted. Two processes take part: the paused one is stopped by SIGSTOP,
-with its JVM and its coordinator.
+Each case uses a new topic, group and table. A query dies, or is paused until its session expires. Another query takes
+over, and the script counts the rows of the table. Two processes run the queries. SIGSTOP pauses one of them, with its
+JVM and its coordinator.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tests.waiting import wait_until
 PARTITIONS = 2
 BATCH = 40
 SMALLER, LARGER = 26, 80
-"""Records in a batch. The ends of smaller and larger batches are not those of the batches before."""
+"""Records per batch. Smaller and larger batches end at other offsets than the batches of the first query."""
 DEADLINE_S = 400
 PAGE = Path(__file__).parents[2] / "docs" / "delta.md"
 
