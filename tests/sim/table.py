@@ -279,16 +279,18 @@ class SimTableThread:
 
     def carry_out(self, action: ClaimRows | CommitRows) -> None:
         """As `TableThread.carry_out`."""
-        rows = self._process.world.table.rows
+        stored = self._process.world.table.rows
 
         def claim(transaction: OpenTransaction) -> RowsClaimed:
             assert isinstance(action, ClaimRows)
             claimed = transaction.claim(action.claimant, action.partitions, action.found)
-            return RowsClaimed(action.token, {**rows, **claimed})
+            return RowsClaimed(action.token, {**stored, **claimed})
 
         def commit(transaction: OpenTransaction) -> RowsCommitted:
             assert isinstance(action, CommitRows)
-            return RowsCommitted(action.token, transaction.commit_offsets(action.claims, action.offsets))
+            rows = transaction.commit_offsets(action.claims, action.offsets)
+            self._process.world.table.checker.refused(self._process, [tp for tp, row in rows.items() if row is None])
+            return RowsCommitted(action.token, rows)
 
         def done(result: Any) -> None:
             if isinstance(result, DatabaseAway):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from streamgroup.errors import FencedError, OffsetStoreError
+from streamgroup.errors import ClaimLostError, FencedError, OffsetStoreError
 from streamgroup.group.commits import NOT_FOUNDED
 from streamgroup.group.offsets.table_rows import StoredOffset
 from streamgroup.model import CommittedOffset, Document, OffsetRange, TopicPartition
@@ -26,13 +26,14 @@ Rows = Mapping[TopicPartition, StoredOffset]
 
 
 def is_of_an_older_checkpoint(query: Query, error: BaseException) -> bool:
-    """Whether a query that is not a member replays a batch that another run has stored, and more: it replays all of it,
-    and needs a new checkpoint."""
+    """Whether a query that is not a member replays a batch, and the table is beyond its start: another run has stored
+    it, and more, or an operator has reset the group into it. Such a query replays all of a batch, and needs a new
+    checkpoint."""
     if not isinstance(error, OffsetStoreError) or query.process is None or query.world.settings.is_member:
         return False
     batch, rows = query.process.ledger.in_flight, query.world.table.rows
     return batch is not None and any(
-        range_.until < (rows[range_.partition].next_offset or 0) for range_ in batch.ranges
+        range_.start < (rows[range_.partition].next_offset or 0) != range_.until for range_ in batch.ranges
     )
 
 
@@ -51,6 +52,8 @@ class TableChecker(Checker):
         """Where the next record belongs: the start of the partition, and as many as sinks have added since."""
         self._reader: dict[TopicPartition, Process | None] = {}
         """Whose claim has read the row last; None: an operator has reset it since."""
+        self._refused: set[Process] = set()
+        """Those of whose offsets the table has refused one, as another has read the row since."""
 
     # -- commits of the database --------------------------------------------------------------------------------------
 
@@ -84,6 +87,13 @@ class TableChecker(Checker):
                 raise self._violated(
                     UNSTORED, f"{name} leaves {tp} at {at} in the table, with the records below {self._next.get(tp)}"
                 )
+
+    def refused(self, process: Process, partitions: Collection[TopicPartition]) -> None:
+        """The table has refused offsets of `process` outside the transaction of a batch. The query ends."""
+        for tp in partitions:
+            if self._reader.get(tp) is process:
+                raise self._violated(UNFENCED, f"{tp} is refused, and {process.name} has read the row last")
+            self._refused.add(process)
 
     def _add(self, name: str, process: Process | None, range_: OffsetRange) -> None:
         tp = range_.partition
@@ -164,7 +174,8 @@ class TableChecker(Checker):
         for tp in self._logs.ends:
             track = self.track(tp)
             track.committed, track.owner = None, None
-            track.starts.clear()
+            if tp in self._next:  # else whoever has looked up its start may store it still
+                track.starts.clear()
 
     def reset(self, tp: TopicPartition, was: CommittedOffset | None, offset: int) -> None:
         super().reset(tp, was, offset)
@@ -183,7 +194,10 @@ class TableChecker(Checker):
             if error.transaction is not None and error.transaction.is_committed:
                 raise self._violated(FAILED, f"{query.name} fails, and its batch is stored: {error}")
             return
-        if isinstance(error, FencedError) and query.process is not None and self._is_fenced(query.process):
+        if isinstance(error, ClaimLostError) and query.process in self._refused:
+            return
+        is_of_a_batch = isinstance(error, FencedError) and not isinstance(error, ClaimLostError)
+        if is_of_a_batch and query.process is not None and self._is_fenced(query.process):
             return
         if is_of_an_older_checkpoint(query, error):
             return

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from streamgroup.errors import FencedError
+from streamgroup.errors import ClaimLostError, FencedError
 from streamgroup.group.offsets.table_rows import BatchPart, Claimant
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from streamgroup.options.types import GroupMode
@@ -153,6 +153,30 @@ def test_only_another_claim_or_a_reset_may_fence() -> None:
         play.checker.failed(play.p.query, FencedError("fenced"))
     play.table.reset({TP: 0})
     play.checker.failed(play.p.query, FencedError("fenced"))
+
+
+def test_the_table_may_refuse_an_offset_after_another_claim_only() -> None:
+    play = Play()
+    lost = ClaimLostError("another run has claimed a-0")
+    play.p.query.process = play.p
+    play.claim(play.p)
+    with violated(words.UNFENCED):
+        play.checker.refused(play.p, [TP])
+    play.claim(play.q)
+    with violated(words.FAILED):
+        play.checker.failed(play.p.query, lost)
+    play.checker.refused(play.p, [TP])
+    play.checker.failed(play.p.query, lost)
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_a_start_that_is_not_in_the_table_outlives_its_group(stores: bool) -> None:
+    play = Play()
+    play.checker.resolved(play.p, 1, TP, 30, starting=True)
+    if stores:
+        play.claim(play.p)
+    play.checker.group_deleted()
+    assert (play.p in play.checker.track(TP).starts) is not stores
 
 
 def test_a_late_commit_of_a_run_without_a_membership_may_undo_one_of_the_next_run() -> None:
