@@ -47,7 +47,8 @@ class MariaDbServer(LocalServer):
         with MariaDbServer() as mariadb:
             sqlalchemy.create_engine(mariadb.url)
 
-    It runs the `mariadbd` of the PATH or of Debian's package `mariadb-server-core`, as the user of this process.
+    It runs the `mariadbd` of the PATH or of Debian's package `mariadb-server-core`, as the user of this process. Its
+    installer also needs `my_print_defaults`, of Debian's package `mariadb-client-core`.
     The user `streamgroup` has all privileges in the database `streamgroup` and none outside, and must show a password.
     `settings` are options of `mariadbd`; files of options are not read.
     """
@@ -81,7 +82,9 @@ class MariaDbServer(LocalServer):
             run = [self._installer, *_options(home), "--skip-test-db"]
             made = subprocess.run(run, cwd=home, capture_output=True, text=True, check=False)
             if made.returncode:
-                raise ServerStartError(f"cannot make a database of MariaDB in {home}: {made.stderr.strip()}")
+                # The installer reports its own errors on stdout, and those of programs that it runs on stderr.
+                reason = (made.stdout + made.stderr).strip()
+                raise ServerStartError(f"cannot make a database of MariaDB in {home}: {reason}")
             write_private(password, secrets.token_urlsafe(16))
         self._password = password.read_text()
         account = _ACCOUNT.format(database=DATABASE, user=USER, host=LOOPBACK, password=self._password)
@@ -109,7 +112,7 @@ def _program(name: str) -> str:
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{_SYSTEM}")
     if found is None:
         raise ConfigError(
-            f"cannot start MariaDB: {name} is not installed. On Debian: apt-get install mariadb-server-core. "
-            "Elsewhere: put the directories of mariadbd and mariadb-install-db on the PATH"
+            f"cannot start MariaDB: {name} is not installed. On Debian: apt-get install mariadb-server-core "
+            "mariadb-client-core. Elsewhere: put the directories of mariadbd and mariadb-install-db on the PATH"
         )
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -419,10 +420,24 @@ def test_postgres_that_is_not_installed_is_an_error_with_the_next_step(monkeypat
 def test_mariadb_that_is_not_installed_is_an_error_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mariadb, "_SYSTEM", "/nowhere")
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ConfigError, match=r"not installed\. On Debian: apt-get install mariadb-server-core"):
+    packages = "mariadb-server-core mariadb-client-core"
+    with pytest.raises(ConfigError, match=rf"not installed\. On Debian: apt-get install {packages}\."):
         MariaDbServer().start()
     with pytest.raises(ConfigError, match="this MariaDbServer is not started"):
         print(MariaDbServer().url)
+
+
+def test_mariadb_whose_installer_fails_is_an_error_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installer = tmp_path / "mariadb-install-db"
+    installer.write_text("#!/bin/sh\necho FATAL ERROR: Could not find /usr/bin/my_print_defaults\nexit 1\n")
+    installer.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(
+        ServerStartError, match=r"cannot make a database of MariaDB in .*: FATAL ERROR: Could not find /usr"
+    ):
+        MariaDbServer().start()
 
 
 def test_mariadb_lets_nobody_in_without_the_password(streamgroup_mariadb: MariaDbServer) -> None:
