@@ -97,7 +97,7 @@ class OffsetTable:
         return self._rows(connection, self._select(group))
 
     def insert_missing(self, connection: sa.Connection, group: str, partitions: Collection[TopicPartition]) -> None:
-        """Insert rows for partitions that have none. Call it in a transaction of its own, before one that locks rows.
+        """Insert rows for partitions that have none. Call it in a separate transaction, before one that locks rows.
 
         A transaction that inserts a row waits for another one that inserts the same. If it had locked rows before, the
         two could wait for each other.
@@ -321,7 +321,15 @@ def batch_transaction(
             connection = stack.enter_context(wait_to_connect(engine))
             transaction = connection.begin()
             stack.callback(_close, transaction)
-            judgement, rows = _judge(connection, table, ordered)
+            try:
+                judgement, rows = _judge(connection, table, ordered)
+            except sa.exc.DBAPIError as error:
+                if not _lacks_table(error):
+                    raise
+                raise OffsetStoreError(
+                    f"cannot store the batch in {shown(engine.url)}: it has no table {TABLE}. Nothing was stored. "
+                    "Write into the database that the option offsets.store of the source names"
+                ) from None
             if ordered and _commits_statements(connection):
                 raise ConfigError(
                     f"cannot store the batch in {shown(engine.url)}: the engine's isolation level is AUTOCOMMIT, so "
@@ -392,6 +400,12 @@ def _require_guard(connection: sa.Connection) -> None:
     ) from None
 
 
+def _lacks_table(error: sa.exc.DBAPIError) -> bool:
+    state = getattr(error.orig, "sqlstate", None)
+    is_sqlites = isinstance(error.orig, sqlite3.Error) and "no such table" in str(error.orig)
+    return mariadb_code(error) == _NO_TABLE or state == _UNDEFINED_TABLE or is_sqlites
+
+
 def _lacks_savepoint(error: sa.exc.DBAPIError) -> bool:
     state = getattr(error.orig, "sqlstate", None)
     is_sqlites = isinstance(error.orig, sqlite3.Error) and "no such savepoint" in str(error.orig)
@@ -399,6 +413,8 @@ def _lacks_savepoint(error: sa.exc.DBAPIError) -> bool:
 
 
 _NO_SAVEPOINT = 1305
+_NO_TABLE = 1146
+_UNDEFINED_TABLE = "42P01"
 _OUTSIDE = ("3B001", "25P01")
 """PostgreSQL's codes for a savepoint that does not exist, and for a statement that needs a transaction."""
 

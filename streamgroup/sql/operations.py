@@ -89,7 +89,11 @@ class OffsetDatabase:
             self._offsets.reset(connection, group, offsets)
 
     def delete(self, group: str) -> None:
-        """Delete the rows of a group. A batch that was planned before is refused."""
+        """Delete the rows of a group. Claims begin at 1 again.
+
+        A batch that was planned before is refused, unless a query has claimed the same offsets since, with the same
+        number. It continues at these offsets, so no record is lost or stored twice.
+        """
         with self._connected("delete the offsets") as connection, connection.begin():
             self._offsets.delete(connection, group)
 

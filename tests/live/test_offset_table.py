@@ -240,6 +240,15 @@ def test_a_batch_locks_its_own_rows_only(engine: sa.Engine) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sqlite of a user", "postgresql", "mariadb", "mariadb of a user"], indirect=True)
+def test_a_database_without_the_offset_table_is_not_that_of_the_source(engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        table.table.drop(connection)
+    wrong = r"it has no table streamgroup_offsets\. Nothing was stored\. Write into the database that the option"
+    with pytest.raises(OffsetStoreError, match=wrong):
+        store(engine, BatchPart(OffsetRange(A, 0, 3), 1, CommittedOffset(3)))
+    assert stored(engine) == []
+
+
 def test_an_engine_that_commits_each_statement_is_refused(engine: sa.Engine) -> None:
     mine = claim(engine, ME, A)
     with pytest.raises(ConfigError, match="AUTOCOMMIT"):
