@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from streamgroup.errors import DecodeError
 from streamgroup.group.assignor_types import NO_GENERATION, GroupMember
-from streamgroup.group.assignors import ASSIGNORS, JAVAS
+from streamgroup.group.assignors import ASSIGNORS
 from streamgroup.group.events import MetadataRefreshed
 from streamgroup.group.sticky import decode_user_data
-from streamgroup.group.user_data import AssignmentBasis, decode_basis, encode_basis
 from streamgroup.kafka.wire.consumer import (
     ConsumerAssignment,
     ConsumerSubscription,
@@ -20,8 +21,9 @@ from streamgroup.kafka.wire.consumer import (
     each_partition,
     encode_assignment,
 )
+from streamgroup.kafka.wire.messages.admin import DescribeGroupsResponse
 from streamgroup.kafka.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
-from streamgroup.model import TopicInfo, TopicPartition
+from streamgroup.model import GroupState, TopicInfo, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,31 @@ class Roster:
 
 
 @dataclass(frozen=True, slots=True)
+class Overview:
+    """The assignments of all members of a generation, in numbers."""
+
+    counts: Mapping[str, int]
+    """The number of partitions by topic."""
+    members: frozenset[str]
+    """The member ids."""
+    withheld: int = 0
+    """The number of partitions that have no owner until their former owners give them up (R25)."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Division:
-    """The result of `divide`: encoded assignments by member id, and the topic counts from which they were made."""
+    """The result of `divide`: encoded assignments by member id, and their numbers."""
 
     assignments: Mapping[str, bytes]
-    basis: AssignmentBasis
+    overview: Overview
 
     @property
     def missing(self) -> list[str]:
-        return [topic for topic, count in self.basis.counts.items() if count == 0]
+        return [topic for topic, count in self.overview.counts.items() if count == 0]
 
 
 def read_roster(members: Iterable[JoinGroupResponseMember]) -> Roster:
@@ -74,28 +92,45 @@ def _member(subscription: ConsumerSubscription, instance_id: str | None) -> Grou
     )
 
 
-def divide(strategy: str, roster: Roster, topics: Mapping[str, TopicInfo], leader: str) -> Division:
-    """Return each member's assignment under `strategy`, with the basis as user data if another member needs it.
+def divide(strategy: str, roster: Roster, topics: Mapping[str, TopicInfo]) -> Division:
+    """Return each member's assignment under `strategy`.
 
-    The basis is the number of partitions of each topic and of members. `leader` is the member id of the group's leader,
-    which assigns. A subscribed topic that is not in `topics` does not exist and counts as 0 partitions.
-
-    A consumer of KIP-848 can join a group of classic members only if no assignment has user data. Under the strategies
-    of Java's consumers the basis is therefore written in two cases only. A static leader that restarts rejoins without
-    a rebalance, and reads from its assignment which counts to compare with (R23). And while partitions are withheld,
-    members must know that another rebalance follows (R25); no consumer of KIP-848 can join until then.
+    A subscribed topic that is not in `topics` does not exist and counts as 0 partitions. The assignments have no user
+    data: a broker converts a group to the protocol of KIP-848 only if no assignment has any.
     """
     shares = ASSIGNORS[strategy](roster.members, topics)
     counts = counts_of(roster.topics, topics)
     withheld = sum(counts.values()) - sum(map(len, shares.values()))
-    basis = AssignmentBasis(counts, len(roster.members), withheld)
-    is_static = leader in roster.members and roster.members[leader].instance_id is not None
-    user_data = encode_basis(basis) if is_static or withheld or strategy not in JAVAS else None
     assignments = {
-        member: encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(share), user_data=user_data))
+        member: encode_assignment(ConsumerAssignment(assigned_partitions=by_topic(share)))
         for member, share in shares.items()
     }
-    return Division(assignments, basis)
+    return Division(assignments, Overview(counts, frozenset(roster.members), withheld))
+
+
+def read_overview(response: DescribeGroupsResponse, seen: Mapping[str, int], *, cooperative: bool) -> Overview | None:
+    """Read the overview of a generation from the description of its group; None if the group is not stable.
+
+    `seen` are the numbers of partitions of this member's topics in the metadata. Under a cooperative strategy a
+    partition of them without an owner is withheld. A broker hides the assignments of a group that rebalances, and of a
+    group with consumers of KIP-848.
+    """
+    group = response.groups[0] if response.groups else None
+    if group is None or group.error_code or group.group_state != GroupState.STABLE:
+        return None
+    counts: Counter[str] = Counter()
+    for member in group.members:
+        with suppress(DecodeError):
+            counts.update(dict.fromkeys(decode_subscription(member.member_metadata).topics, 0))
+        if member.member_assignment:
+            try:
+                assignment = decode_assignment(member.member_assignment)
+            except DecodeError:  # of another client
+                return None
+            counts.update(tp.topic for tp in each_partition(assignment.assigned_partitions))
+    withheld = {topic: seen[topic] - counts[topic] for topic in seen if cooperative and seen[topic] > counts[topic]}
+    counts.update(withheld)
+    return Overview(counts, frozenset(member.member_id for member in group.members), sum(withheld.values()))
 
 
 def counts_of(names: Iterable[str], topics: Mapping[str, TopicInfo]) -> dict[str, int]:
@@ -103,10 +138,10 @@ def counts_of(names: Iterable[str], topics: Mapping[str, TopicInfo]) -> dict[str
     return {name: len(topics[name].partitions) if name in topics else 0 for name in sorted(names)}
 
 
-def changed_counts(basis: AssignmentBasis, topics: Mapping[str, TopicInfo], asked: frozenset[str]) -> list[str]:
-    """Return the counts that differ from the basis, as `orders: 6 -> 12`, for topics of the request (`asked`)."""
-    now = counts_of(asked & basis.counts.keys(), topics)
-    return [f"{name}: {basis.counts[name]} -> {count}" for name, count in now.items() if count != basis.counts[name]]
+def changed_counts(counts: Mapping[str, int], topics: Mapping[str, TopicInfo], asked: frozenset[str]) -> list[str]:
+    """Return the counts that have changed, as `orders: 6 -> 12`, for topics of the request (`asked`)."""
+    now = counts_of(asked & counts.keys(), topics)
+    return [f"{name}: {counts[name]} -> {count}" for name, count in now.items() if count != counts[name]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +152,12 @@ class MemberAssignment:
     """Sorted."""
     foreign: list[str]
     """Assigned topics that the member has not subscribed to; their partitions are not in `partitions`."""
-    basis: AssignmentBasis | None
-    """The basis of the assignment; None if the leader did not write it."""
 
 
 def read_assignment(response: SyncGroupResponse, subscribed: Collection[str]) -> MemberAssignment:
     """Read the assignment of a member with this subscription. Raises DecodeError if it is invalid."""
     if not response.assignment:  # the leader, another client, may have left this member out
-        return MemberAssignment((), [], None)
+        return MemberAssignment((), [])
     try:
         assignment = decode_assignment(response.assignment)
     except DecodeError as error:
@@ -133,7 +166,7 @@ def read_assignment(response: SyncGroupResponse, subscribed: Collection[str]) ->
     assigned = set(each_partition(assignment.assigned_partitions))
     partitions = tuple(sorted(tp for tp in assigned if tp.topic in subscribed))
     foreign = sorted({tp.topic for tp in assigned} - set(subscribed))
-    return MemberAssignment(partitions, foreign, decode_basis(assignment.user_data))
+    return MemberAssignment(partitions, foreign)
 
 
 class Leadership:
@@ -142,18 +175,20 @@ class Leadership:
     The leader also rejoins when the number of partitions of a topic changes (R23).
     """
 
-    __slots__ = ("_basis", "_divided", "_member_id", "_unassigned", "_watches", "leader_id", "leads", "roster")
+    __slots__ = ("_counts", "_seen", "_unassigned", "_watches", "divided", "leader_id", "leads", "roster")
 
     def __init__(self) -> None:
         self.leader_id = ""
         self.leads = False
         self.roster: Roster | None = None
         """The members that the JoinGroup response lists for the leader; None if this member does not lead."""
+        self.divided: Overview | None = None
+        """The assignments that this member made as the leader of this generation; None if it made none."""
         self._unassigned = False
-        self._member_id = ""
-        self._divided: AssignmentBasis | None = None
-        """The basis of the assignments that this member made as the leader of this generation."""
-        self._basis: AssignmentBasis | None = None
+        self._counts: Mapping[str, int] | None = None
+        """By topic the number of partitions from which this generation was assigned; None if it is unknown."""
+        self._seen: dict[str, int] = {}
+        """By topic the number of partitions in the newest metadata."""
         self._watches = False
 
     @property
@@ -174,7 +209,7 @@ class Leadership:
         """Read from the JoinGroup response whether this member leads, and the members of the group."""
         self.leader_id = response.leader
         self.leads = response.leader == response.member_id
-        self._member_id, self._divided = response.member_id, None
+        self.divided = None
         self.roster = read_roster(response.members) if self.leads else None
         self._unassigned = self.leads and not response.skip_assignment
 
@@ -183,26 +218,33 @@ class Leadership:
         if self.roster is None or not self._unassigned or not self.roster.topics <= event.asked:
             return None
         self._unassigned = False
-        division = divide(strategy, self.roster, event.topics, self._member_id)
-        self._divided = division.basis
+        division = divide(strategy, self.roster, event.topics)
+        self.divided = division.overview
         return division
 
-    def assigned(self, basis: AssignmentBasis | None, *, restarted: bool) -> AssignmentBasis | None:
-        """Store and return the counts from which this generation was assigned; None if they are unknown.
+    def seen(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the number of partitions of each of these topics in the newest metadata."""
+        return {name: self._seen[name] for name in names if name in self._seen}
 
-        `basis` comes from the user data of the assignment; a leader that assigned itself needs none. `restarted`: a
-        static member joined without a member id. In that case the JoinGroup response may name the member id of the
-        member's previous process as the leader, so this member may lead without knowing it (R23).
+    def assigned(self, overview: Overview | None, *, restarted: bool) -> None:
+        """Store the counts of this generation. `overview` is None if they are unknown.
+
+        `restarted`: a static member joined without a member id. In that case the JoinGroup response may name the member
+        id of the member's previous process as the leader. So this member may lead without knowing it, unless the leader
+        is in the group (R23).
         """
-        self._basis = basis or self._divided
-        self._watches = self.leads or (restarted and basis is not None)
-        return self._basis
+        self._counts = None if overview is None else overview.counts
+        self._watches = self.leads or (restarted and overview is not None and self.leader_id not in overview.members)
 
     def followed(self, own: frozenset[str]) -> frozenset[str]:
         """Return the topics for which this member counts partitions; `own` is its subscription."""
         if not self._watches:
             return own
-        return own | (frozenset() if self._basis is None else self._basis.counts.keys()) | self.topics
+        return own | (frozenset() if self._counts is None else self._counts.keys()) | self.topics
+
+    def see(self, event: MetadataRefreshed) -> None:
+        """Take the numbers of partitions from new metadata."""
+        self._seen |= counts_of(event.asked, event.topics)
 
     def changes(self, event: MetadataRefreshed) -> list[str]:
         """Return the topics whose number of partitions has changed since the assignment, as `orders: 6 -> 12`.
@@ -211,11 +253,11 @@ class Leadership:
         """
         if not self._watches:
             return []
-        if self._basis is None:  # a leader of another client assigned: compare from now on
+        if self._counts is None:  # another client assigned, and the group is not described: compare from now on
             if self.topics <= event.asked:
-                self._basis = AssignmentBasis(counts_of(self.topics, event.topics), 0)
+                self._counts = counts_of(self.topics, event.topics)
             return []
-        return changed_counts(self._basis, event.topics, event.asked)
+        return changed_counts(self._counts, event.topics, event.asked)
 
 
 _NOTHING: frozenset[TopicPartition] = frozenset()

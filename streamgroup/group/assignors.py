@@ -19,7 +19,7 @@ from streamgroup.group.assignor_types import Assignment, Assignor, GroupMember, 
 from streamgroup.group.sticky import assign_cooperative_sticky
 from streamgroup.model import NO_LEADER, PartitionInfo, TopicInfo, TopicPartition
 
-__all__ = ["ASSIGNORS", "COOPERATIVE", "JAVAS", "Assignment", "Assignor", "GroupMember", "chunks", "member_order"]
+__all__ = ["ASSIGNORS", "COOPERATIVE", "Assignment", "Assignor", "GroupMember", "chunks", "member_order"]
 
 
 def member_order(members: Mapping[str, GroupMember]) -> list[str]:
@@ -70,9 +70,6 @@ ASSIGNORS: Mapping[str, Assignor] = {
     "cooperative-sticky": assign_cooperative_sticky,
 }
 """The strategies by their names in JoinGroup."""
-
-JAVAS: frozenset[str] = frozenset({"range", "roundrobin", "cooperative-sticky"})
-"""The strategies that Java's consumers also have."""
 
 COOPERATIVE: frozenset[str] = frozenset({"cooperative-sticky"})
 """The strategies under which members keep their partitions while they join, and give up only revoked ones (KIP-429).

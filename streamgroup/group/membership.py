@@ -19,16 +19,19 @@ from streamgroup.backoff import Random
 from streamgroup.errors import DecodeError, ErrorCode, FencedError, StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group import requests
-from streamgroup.group.assignment import HeldAssignment, Leadership, read_assignment
+from streamgroup.group.assignment import HeldAssignment, Leadership, Overview, read_assignment, read_overview
 from streamgroup.group.events import INFO, WARNING, JoinCause
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.state_machine import BrokerMachine, PendingRequest, State, Table, ignore, on, table_of
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
-from streamgroup.group.user_data import AssignmentBasis
 from streamgroup.kafka.wire.messages import group as m
+from streamgroup.kafka.wire.messages.admin import DescribeGroupsResponse
 from streamgroup.model import Broker, TopicPartition, name_some
 from streamgroup.text import MOST_NAMED, counted, first_of
+
+DESCRIBE_TIMEOUT_MS = 2_000
+"""A generation begins without the assignments of the other members if they cannot be read in time."""
 
 
 class Membership(BrokerMachine):
@@ -50,6 +53,9 @@ class Membership(BrokerMachine):
         self._joined_anew = False
         self._member_id = ""
         self._strategy = ""
+        self._given: tuple[TopicPartition, ...] = ()
+        """The partitions in the last answer to SyncGroup."""
+        self._synced_at = 0.0
         self._session_ms = config.session_timeout_ms
         self._rebalance_ms = config.max_poll_interval_ms
 
@@ -166,7 +172,7 @@ class Membership(BrokerMachine):
 
         A pending JoinGroup would delay the next request on its connection, so that connection is reset.
         """
-        if self._requests.is_pending(Purpose.JOIN, Purpose.SYNC):
+        if self._requests.is_pending(Purpose.JOIN, Purpose.SYNC, Purpose.DESCRIBE):
             self._out.append(ev.ResetConnection(ev.Lane.JOIN))
         self._requests.reset(*but)
 
@@ -319,6 +325,7 @@ class Membership(BrokerMachine):
         self._ask_for_topics()
 
     def _assign(self, event: ev.MetadataRefreshed) -> None:
+        self._leadership.see(event)
         division = self._leadership.assign(self._strategy, event)
         if division is None:
             return
@@ -347,18 +354,34 @@ class Membership(BrokerMachine):
         if given.foreign:
             foreign = f"topics that the leader assigned and this member has not subscribed to: {given.foreign}"
             self._note(WARNING, f"not read: {foreign}")
-        self._assigned(given.partitions, given.basis)
+        self._given, self._synced_at = given.partitions, self._now
+        if self._leadership.divided is not None:
+            self._assigned(self._leadership.divided)
+            return
+        self._send(Purpose.DESCRIBE, requests.describe_group(self._config), DESCRIBE_TIMEOUT_MS, optional=True)
 
-    def _assigned(self, partitions: tuple[TopicPartition, ...], told: AssignmentBasis | None) -> None:
+    def _described(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
+        response: DescribeGroupsResponse = event.response
+        seen = self._leadership.seen(self._joined_topics)
+        self._assigned(read_overview(response, seen, cooperative=self._assignment.cooperative))
+
+    def _describe_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
+        """Begin the generation without the assignments of the others, as after a refusal."""
+        self._assigned(None)
+
+    def _assigned(self, overview: Overview | None) -> None:
+        partitions = self._given
         change = self._assignment.assigned(self._member_id, self._generation, partitions)
         self._wait.settling = self._wait.settles and len(change.kept) < len(partitions)
         restarted = self._joined_anew and self._config.instance_id is not None
-        basis = self._leadership.assigned(told, restarted=restarted)
+        self._leadership.assigned(overview, restarted=restarted)
         self._transition_to(State.STABLE)
         self._attempts = self._unexpected = 0
         self._requests.reset()
-        self._alive(self._now)
-        members, total, withheld = (None, None, 0) if basis is None else (basis.members, basis.total, basis.withheld)
+        self._alive(self._synced_at)
+        members, total, withheld = None, None, 0
+        if overview is not None:
+            members, total, withheld = len(overview.members), overview.total, overview.withheld
         assigned = ev.Assigned(
             self._generation,
             self._member_id,
@@ -531,7 +554,11 @@ class Membership(BrokerMachine):
         if self._state is State.STABLE and self._topics != self._joined_topics:
             self._want("the subscription has changed", JoinCause.SUBSCRIPTION)
 
+    def _seen(self, event: ev.MetadataRefreshed) -> None:
+        self._leadership.see(event)
+
     def _counted(self, event: ev.MetadataRefreshed) -> None:
+        self._leadership.see(event)
         changes = self._leadership.changes(event)
         if changes:
             self._want(f"partitions have changed ({first_of(changes, MOST_NAMED, 'topic')})", JoinCause.PARTITIONS)
@@ -559,10 +586,13 @@ Membership.TABLE = table_of(
         on((Purpose.JOIN, ev.RequestAnswered), (_JOINING,), Membership._join_answered, _SYNCING, _FINDING),
         on((Purpose.JOIN, ev.RequestFailed), (_JOINING,), Membership._request_failed, _FINDING),
         on(Timer.RETRY, (_JOINING,), Membership._join),
+        on(ev.MetadataRefreshed, _AGAIN, Membership._seen),
         on(ev.MetadataRefreshed, (_SYNCING,), Membership._assign),
         on(Timer.TOPICS, (_SYNCING,), Membership._topics_overdue),
         on((Purpose.SYNC, ev.RequestAnswered), (_SYNCING,), Membership._sync_answered, _STABLE, *_AGAIN),
         on((Purpose.SYNC, ev.RequestFailed), (_SYNCING,), Membership._request_failed, _FINDING),
+        on((Purpose.DESCRIBE, ev.RequestAnswered), (_SYNCING,), Membership._described, _STABLE, *_AGAIN),
+        on((Purpose.DESCRIBE, ev.RequestFailed), (_SYNCING,), Membership._describe_failed, _STABLE, *_AGAIN),
         on(ev.CoordinatorGone, (_SYNCING,), Membership._coordinator_gone, _FINDING),
         # Heartbeats. In JOINING a heartbeat of the generation that is kept may be pending (R25).
         on(Timer.HEARTBEAT, (_SYNCING, _STABLE), Membership._heartbeat),

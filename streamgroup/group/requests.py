@@ -18,6 +18,7 @@ from streamgroup.group.timing import MemberConfig
 from streamgroup.kafka.wire.consumer import PROTOCOL_TYPE, ConsumerSubscription, by_topic, encode_subscription
 from streamgroup.kafka.wire.messages import group as c
 from streamgroup.kafka.wire.messages import group as m
+from streamgroup.kafka.wire.messages.admin import DescribeGroupsRequest
 from streamgroup.model import TopicPartition
 
 
@@ -27,6 +28,7 @@ class Purpose(Enum):
     FIND = (c.FindCoordinatorRequest, Lane.ANY, "find its group coordinator")
     JOIN = (m.JoinGroupRequest, Lane.JOIN, "join")
     SYNC = (m.SyncGroupRequest, Lane.JOIN, "get the assignment")
+    DESCRIBE = (DescribeGroupsRequest, Lane.JOIN, "read the assignments of all members")
     HEARTBEAT = (m.HeartbeatRequest, Lane.COORDINATOR, "send a heartbeat")
     LEAVE = (m.LeaveGroupRequest, Lane.COORDINATOR, "leave")
 
@@ -146,6 +148,10 @@ def sync_group(
         )
 
     return build
+
+
+def describe_group(config: MemberConfig) -> Build:
+    return lambda _: DescribeGroupsRequest(groups=(config.group_id,))
 
 
 def heartbeat(config: MemberConfig, member_id: str, generation: int) -> Build:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from streamgroup.errors import ErrorCode as E
+from streamgroup.kafka.wire.messages.admin import DescribedGroup, DescribedGroupMember
 from streamgroup.kafka.wire.messages.group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -376,6 +377,20 @@ class Group:
             if callback is not None:
                 self.alive(member.member_id)
                 callback(refusal or SyncGroupResponse(assignment=member.assignment))
+
+    def described(self, group_id: str) -> DescribedGroup:
+        """The members' subscriptions and assignments, which are told only while the group is stable."""
+        is_stable = self.state is GroupState.STABLE
+        members = tuple(
+            DescribedGroupMember(
+                member_id=m.member_id,
+                group_instance_id=m.instance_id,
+                member_metadata=m.metadata(self.protocol) if is_stable else b"",
+                member_assignment=m.assignment if is_stable else b"",
+            )
+            for m in self.members.values()
+        )
+        return DescribedGroup(group_id=group_id, group_state=self.state.value, members=members)
 
     def delete(self) -> None:
         """The group, which is empty, expires: its generations begin at 1 again."""

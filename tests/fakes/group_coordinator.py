@@ -12,6 +12,7 @@ from typing import Any
 
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.commits import CommitMetadata
+from streamgroup.kafka.wire.messages.admin import DescribeGroupsRequest, DescribeGroupsResponse
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from streamgroup.kafka.wire.messages.group import (
     FindCoordinatorRequest,
@@ -63,6 +64,8 @@ class GroupCoordinator:
                 reply(HeartbeatResponse(error_code=self._heartbeat(request)))
             case LeaveGroupRequest():
                 reply(self._leave(request))
+            case DescribeGroupsRequest():
+                reply(DescribeGroupsResponse(groups=tuple(map(self.group.described, request.groups))))
             case OffsetCommitRequest():
                 reply(self.commit(request))
             case OffsetFetchRequest():

@@ -82,7 +82,6 @@ BUGS = (
     PlantedBug(("records/codecs",), codecs.bound, "(struct.error, IndexError)", _NEVER),
     # text
     PlantedBug(("group/commit-metadata",), commits.CommitMetadata.parse, _BOTH, "ValueError"),
-    PlantedBug(("group/basis",), user_data.decode_basis, _BOTH, "ValueError"),
     PlantedBug(("group/identity",), user_data.decode_identity, _BOTH, "ValueError"),
     PlantedBug(("group/sticky-user-data",), sticky.decode_user_data, "len(data) < INT32.size", "len(data) < 2"),
     PlantedBug(("planning/document",), document._pair, "or len(pair) != 2", "or len(pair) > 2"),

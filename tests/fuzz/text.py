@@ -25,11 +25,8 @@ from streamgroup.group.registry.patterns import matches
 from streamgroup.group.registry.view import view_of
 from streamgroup.group.sticky import decode_user_data
 from streamgroup.group.user_data import (
-    AssignmentBasis,
     RunIdentity,
-    decode_basis,
     decode_identity,
-    encode_basis,
     encode_identity,
 )
 from streamgroup.java_regex import LENGTH_MOST
@@ -73,18 +70,12 @@ def _nothing_refused(name: str, samples: Iterable[Sample], decode: Callable[[str
 # -- groups and offsets ------------------------------------------------------------------------------------------------
 
 _METADATA = CommitMetadata("lineage", "run", 7, 8, 1, "fEcvPsMIQ3WFdUoAZSyuFQ", 12).text()
-_BASIS = encode_basis(AssignmentBasis({"orders": 5, "payments": 5}, 3, 1))
 _IDENTITY = encode_identity(RunIdentity("lineage", "run", True, True))
 
 
 def _commit_metadata(_: str, data: bytes) -> None:
     found = CommitMetadata.parse(_text(data))
     assert found is None or CommitMetadata.parse(found.text()) == found
-
-
-def _basis(_: str, data: bytes) -> None:
-    found = decode_basis(data)
-    assert found is None or decode_basis(encode_basis(found)) == found
 
 
 def _identity(_: str, data: bytes) -> None:
@@ -105,7 +96,6 @@ def _document(_: str, data: bytes) -> None:
 
 def _groups() -> Iterable[Decoder]:
     yield _nothing_refused("group/commit-metadata", _samples(_METADATA), _commit_metadata)
-    yield _nothing_refused("group/basis", _samples(_BASIS), _basis)
     yield _nothing_refused("group/identity", _samples(_IDENTITY, b"\0\0\0\7" + _IDENTITY), _identity)
     yield _nothing_refused("group/sticky-user-data", _samples(b"\0\0\0\7more"), lambda _, data: decode_user_data(data))
     documents = [path.read_bytes() for path in sorted((VECTORS / "documents").glob("*.json"))]

@@ -11,11 +11,13 @@ from typing import Any
 class Case:
     """`write` returns the text as this version writes it, `read` the value that this version reads from a text.
 
+    `write` is None if only earlier releases write such a text.
+
     `file` is the name of the golden file without its suffix, `name` the key in it.
     """
 
     file: str
     name: str
     value: Any
-    write: Callable[[], str]
+    write: Callable[[], str] | None
     read: Callable[[str], Any]

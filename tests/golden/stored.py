@@ -8,20 +8,16 @@ from functools import partial
 from typing import Any
 
 from streamgroup.coordinator.planning.document import from_value, to_value
+from streamgroup.group.assignment import read_assignment
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.registry.nodes import GroupPaths, committed_in, metadata_data
 from streamgroup.group.sticky import encode_user_data
-from streamgroup.group.user_data import (
-    AssignmentBasis,
-    RunIdentity,
-    decode_basis,
-    decode_identity,
-    encode_basis,
-    encode_identity,
-)
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.jobs.backfill.command import BackfillPlan
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.jobs.sinkguard import SinkOwner
+from streamgroup.kafka.wire.consumer import ConsumerAssignment, by_topic, encode_assignment
+from streamgroup.kafka.wire.messages.group import SyncGroupResponse
 from streamgroup.model import CommittedOffset, Dialect, Document, OffsetRange, Position, TopicPartition
 from streamgroup.znodes import ZNode
 from tests.golden.case import Case
@@ -58,10 +54,6 @@ IDENTITIES = {
     "admitted": RunIdentity(LINEAGE, RUN, admitted=True),
     "asking": RunIdentity(LINEAGE, RUN, admitted=True, asking=True),
 }
-BASES = {
-    "an assignment": AssignmentBasis({"orders": 6, "payments": 0}, 3),
-    "an assignment with partitions withheld": AssignmentBasis({"orders": 6}, 2, 1),
-}
 NODES = {
     "our commit": CommittedOffset(194, COMMITS["with Spark's batch"].text(), 4),
     "a commit of another client": CommittedOffset(194, "by hand"),
@@ -78,8 +70,8 @@ def cases() -> Iterator[Case]:
     for name, identity in IDENTITIES.items():
         yield Case("user-data", name, identity, partial(_identity_text, identity), _read_identity)
         yield Case("user-data", f"{name}, cooperative-sticky", identity, partial(_sticky_text, identity), _read_sticky)
-    for name, basis in BASES.items():
-        yield Case("user-data", name, basis, partial(_basis_text, basis), _read_basis)
+    for name in ("an assignment", "an assignment with partitions withheld"):
+        yield Case("user-data", name, ORDERS, None, _assigned)
     for name, committed in NODES.items():
         yield Case("zookeeper", name, committed, partial(_node_text, committed), _read_node)
     yield from _of_jobs()
@@ -122,12 +114,10 @@ def _read_sticky(text: str) -> RunIdentity | None:
     return decode_identity(bytes.fromhex(text))
 
 
-def _basis_text(basis: AssignmentBasis) -> str:
-    return encode_basis(basis).decode()
-
-
-def _read_basis(text: str) -> AssignmentBasis | None:
-    return decode_basis(text.encode())
+def _assigned(user_data: str) -> tuple[TopicPartition, ...]:
+    """Read the partitions of an assignment that has this user data."""
+    assignment = ConsumerAssignment(assigned_partitions=by_topic(ORDERS), user_data=user_data.encode())
+    return read_assignment(SyncGroupResponse(assignment=encode_assignment(assignment)), {"orders"}).partitions
 
 
 def _node_text(committed: CommittedOffset) -> str:

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer
 
 from streamgroup.cli.main import main
 from streamgroup.errors import ConfigError
+from streamgroup.group.assignors import ASSIGNORS
 from streamgroup.kafka.cluster import admin
 from streamgroup.model import TopicPartition
 from streamgroup.testing import KafkaServer
@@ -287,9 +288,10 @@ def test_a_member_reads_its_share_of_a_group_that_a_consumer_of_kip_848_leads(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-def test_a_consumer_of_kip_848_can_join_members_under_a_strategy_of_java(
-    kafka41: KafkaServer, make_topic: MakeTopic, strategy: str
+@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
+@pytest.mark.parametrize("strategy", ASSIGNORS)
+def test_a_consumer_of_kip_848_can_join_members_under_every_strategy(
+    kafka41: KafkaServer, make_topic: MakeTopic, strategy: str, static: bool
 ) -> None:
     """The broker refuses it where an assignment has user data."""
     topic = make_topic(kafka41, 4)
@@ -299,7 +301,10 @@ def test_a_consumer_of_kip_848_can_join_members_under_a_strategy_of_java(
         "kafka.group.id": f"new-{topic}",
         "kafka.partition.assignment.strategy": strategy,
     }
-    one, two = query(kafka41, "one", **options), query(kafka41, "two", **options)
+    one, two = (
+        query(kafka41, name, **options, **({"kafka.group.instance.id": name} if static else {}))
+        for name in ("one", "two")
+    )
     writer = Writer(kafka41, topic, 4)
     with running(one, two):
         wait_until(lambda: len(one.held) == len(two.held) == 2, "the members share the partitions")

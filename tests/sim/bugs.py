@@ -17,16 +17,15 @@ from weakref import WeakKeyDictionary
 from streamgroup.coordinator.planning.batch import replay_ranges
 from streamgroup.coordinator.run import spark_calls
 from streamgroup.coordinator.run.spark_calls import SparkCalls
-from streamgroup.group import assignment, rejoining, start_positions
 from streamgroup.group import ledger as ledger_module
-from streamgroup.group.assignment import HeldAssignment
+from streamgroup.group import membership, rejoining, start_positions
+from streamgroup.group.assignment import HeldAssignment, read_overview
 from streamgroup.group.commits import Commit
 from streamgroup.group.holdings import Held, InFlightBatches
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member
 from streamgroup.group.membership import Membership
 from streamgroup.group.start_positions import StartPosition
-from streamgroup.group.user_data import decode_basis
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange, TopicPartition
 from tests.fakes.group_coordinator import GroupCoordinator
 from tests.sim import checker as words
@@ -313,14 +312,14 @@ def release_early(stack: ExitStack) -> None:
 
 
 def forget_what_a_predecessor_held(stack: ExitStack) -> None:
-    """The leader does not tell that partitions are on their way from one member to another."""
-    real = decode_basis
+    """A follower takes it that every partition has an owner, though some are on their way to another member."""
+    real = read_overview
 
-    def without_withheld(data: Any) -> Any:
-        basis = real(data)
-        return None if basis is None else dataclasses.replace(basis, withheld=0)
+    def without_withheld(*given: Any, **named: Any) -> Any:
+        overview = real(*given, **named)
+        return None if overview is None else dataclasses.replace(overview, withheld=0)
 
-    replace(stack, assignment, "decode_basis", without_withheld)
+    replace(stack, membership, "read_overview", without_withheld)
 
 
 _BEYOND, _TWICE, _LOST = words.BEYOND_SUNK, words.DUPLICATE, words.LOST

@@ -15,17 +15,17 @@ import pytest
 
 from streamgroup.cli._checkpoint_files import CheckpointFiles, CheckpointHistory
 from streamgroup.coordinator.planning.document import from_value, to_value
+from streamgroup.group.assignment import read_assignment
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.registry.nodes import GroupPaths, committed_in, metadata_data
 from streamgroup.group.sticky import encode_user_data
 from streamgroup.group.user_data import (
-    AssignmentBasis,
     RunIdentity,
-    decode_basis,
     decode_identity,
-    encode_basis,
     encode_identity,
 )
+from streamgroup.kafka.wire.consumer import ConsumerAssignment, by_topic, encode_assignment
+from streamgroup.kafka.wire.messages.group import SyncGroupResponse
 from streamgroup.logline import parse
 from streamgroup.model import CommittedOffset, Dialect, Document, OffsetRange, Position, TopicPartition
 from streamgroup.znodes import ZNode
@@ -93,16 +93,12 @@ def test_the_user_data_of_a_subscription_are_read() -> None:
     assert (encode_identity(admitted), encode_user_data(7, encode_identity(joining))) == (eager, cooperative)
 
 
-@pytest.mark.parametrize(
-    ("name", "basis"),
-    [
-        ("assignment", AssignmentBasis({"orders": 6, "payments": 0}, 3)),
-        ("assignment with partitions withheld", AssignmentBasis({"orders": 6}, 2, 1)),
-    ],
-)
-def test_the_user_data_of_an_assignment_are_read(name: str, basis: AssignmentBasis) -> None:
-    assert decode_basis(GROUP[name].encode()) == basis
-    assert encode_basis(basis).decode() == GROUP[name]
+@pytest.mark.parametrize("name", ["assignment", "assignment with partitions withheld"])
+def test_the_partitions_of_an_assignment_with_user_data_are_read(name: str) -> None:
+    tp = TopicPartition("orders", 1)
+    assignment = ConsumerAssignment(assigned_partitions=by_topic([tp]), user_data=GROUP[name].encode())
+    given = SyncGroupResponse(assignment=encode_assignment(assignment))
+    assert read_assignment(given, {"orders"}).partitions == (tp,)
 
 
 @pytest.mark.parametrize(

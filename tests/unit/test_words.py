@@ -55,7 +55,7 @@ WORDS = {
     "lie": Word("lie|lies|lay|lying", "be"),
     "stand": Word("(stand|stands|stood|standing)(?!-in| in for| for| out| still)", "be"),
     "walk": Word("walk(s|ed|ing)?", "scan"),
-    "that of": Word("(that|those) of", "the noun again", 72),
+    "that of": Word("(that|those) of", "the noun again", 71),
     "whose": Word("whose", "with, of which", 86, 2),
     "no retry": Word("no retry", "retrying will not help"),
     "patience": Word("patien(ce|t|ts)", "timeout"),

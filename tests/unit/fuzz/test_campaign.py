@@ -111,7 +111,7 @@ def test_a_process_that_crashes_names_its_case() -> None:
 
 @pytest.mark.slow
 def test_the_command_of_a_finding_tries_its_bytes_again() -> None:
-    case = Campaign(DECODERS["group/basis"]).case(3)
+    case = Campaign(DECODERS["group/identity"]).case(3)
     found = re.search(r"-m (tests\.fuzz) (--replay) '(.*)' '(.*)' '(.*)'$", str(case))
     assert found is not None
     run = subprocess.run(

@@ -16,6 +16,7 @@ from streamgroup.kafka.wire.consumer import (
     encode_assignment,
     encode_subscription,
 )
+from streamgroup.kafka.wire.messages.admin import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from streamgroup.kafka.wire.messages.group import (
     FindCoordinatorResponse,
     FoundCoordinator,
@@ -57,6 +58,20 @@ def tps(topic: str, *numbers: int) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in numbers]
 
 
+def group_of(state: str = "Stable", code: int = 0, **members: list[TopicPartition]) -> DescribeGroupsResponse:
+    """A group whose members have these partitions, and subscribe to their topics."""
+    described = tuple(
+        DescribedGroupMember(
+            member_id=name,
+            member_metadata=subscription_of(*{tp.topic: None for tp in partitions}),
+            member_assignment=assignment_of(partitions),
+        )
+        for name, partitions in members.items()
+    )
+    group = DescribedGroup(group_id="orders-ingest", group_state=state, error_code=code, members=described)
+    return DescribeGroupsResponse(groups=(group,))
+
+
 class Driver:
     """Feeds one machine, keeps its actions and the requests that are out."""
 
@@ -69,6 +84,8 @@ class Driver:
         self.now = 1000.0
         self.actions: list[ev.Action] = []
         self.out: dict[str, ev.Send] = {}
+        self.group: DescribeGroupsResponse | None = None
+        """What the coordinator answers when a follower has its assignment and asks for all; None: nothing."""
 
     def step(self, event: ev.Event, after: float = 0.0) -> list[ev.Action]:
         self.now += after
@@ -79,9 +96,11 @@ class Driver:
     def answer(self, response: Any, version: int | None = None, after: float = 0.0) -> list[ev.Action]:
         name = type(response).__name__.removesuffix("Response")
         send = self.out.pop(name)
-        return self.step(
-            ev.RequestAnswered(send.token, response, send.api.VERSIONS[1] if version is None else version), after
-        )
+        self.step(ev.RequestAnswered(send.token, response, send.api.VERSIONS[1] if version is None else version), after)
+        if name == "SyncGroup" and "DescribeGroups" in self.out:
+            notes = [action for action in self.actions if isinstance(action, ev.Note)]
+            self.actions = notes + (self.fail("DescribeGroups") if self.group is None else self.answer(self.group))
+        return self.actions
 
     def fail(self, name: str, reason: str = "connection reset") -> list[ev.Action]:
         return self.step(ev.RequestFailed(self.out.pop(name).token, reason))

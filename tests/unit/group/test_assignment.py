@@ -1,7 +1,7 @@
 """The group's leader reads the subscriptions, divides the partitions, and notices when a topic has more or fewer.
 
-Assignors: the examples of the design as tables, what holds for all, and the order of strings as in Java. User data:
-round trips, and other clients' data is no error.
+A follower reads them from the description of its group. Assignors: the examples of the design as tables, what holds for
+all, and the order of strings as in Java. User data: round trips, and other clients' data is no error.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from streamgroup.group.assignment import (
     Division,
     Leadership,
     MemberAssignment,
+    Overview,
     Roster,
     changed_counts,
     divide,
     read_assignment,
+    read_overview,
     read_roster,
 )
 from streamgroup.group.assignor_types import GroupMember, java_order, subscribed
@@ -31,14 +33,7 @@ from streamgroup.group.assignors import ASSIGNORS, COOPERATIVE, chunks, member_o
 from streamgroup.group.events import MetadataRefreshed
 from streamgroup.group.requests import JoinSubscription, join_group
 from streamgroup.group.timing import MemberConfig
-from streamgroup.group.user_data import (
-    AssignmentBasis,
-    RunIdentity,
-    decode_basis,
-    decode_identity,
-    encode_basis,
-    encode_identity,
-)
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.kafka.wire.consumer import (
     ConsumerSubscription,
     by_topic,
@@ -47,6 +42,7 @@ from streamgroup.kafka.wire.consumer import (
     each_partition,
     encode_subscription,
 )
+from streamgroup.kafka.wire.messages.admin import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from streamgroup.kafka.wire.messages.group import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -55,7 +51,7 @@ from streamgroup.kafka.wire.messages.group import (
 )
 from streamgroup.model import NO_LEADER, PartitionInfo, TopicInfo, TopicPartition
 from tests.live.java.cases import partitions, topics
-from tests.unit.group.drivers import assignment_of, subscription_of
+from tests.unit.group.drivers import assignment_of, group_of, subscription_of
 
 LEADER = TopicPartition("t", 1)
 
@@ -109,26 +105,25 @@ def test_a_static_members_instance_id_is_read_also_where_its_subscription_is_not
     assert read_roster([]) == Roster({}, {})
 
 
-def test_each_member_gets_its_share_with_the_basis_and_an_unreadable_one_gets_none() -> None:
+def test_each_member_gets_its_share_and_an_unreadable_one_gets_none() -> None:
     roster = read_roster([row("m1", "t", "gone"), row("m2", "t"), JoinGroupResponseMember(member_id="m3")])
-    division = divide("streamgroup-range", roster, topics({"t": 3, "unread": 9}), "m1")
+    division = divide("streamgroup-range", roster, topics({"t": 3, "unread": 9}))
     told = {name: decode_assignment(data) for name, data in division.assignments.items()}
     assert {name: list(each_partition(one.assigned_partitions)) for name, one in told.items()} == {
         "m1": partitions("t-0 t-1"),
         "m2": partitions("t-2"),
         "m3": [],
     }
-    assert division.basis == AssignmentBasis({"gone": 0, "t": 3}, members=3)
-    assert all(decode_basis(one.user_data) == division.basis for one in told.values())
+    assert division.overview == Overview({"gone": 0, "t": 3}, frozenset({"m1", "m2", "m3"}))
     assert division.missing == ["gone"]
 
 
 def test_partitions_that_a_former_owner_has_to_give_up_first_are_counted_as_withheld() -> None:
     owner = GroupMember(("t",), owned=tuple(partitions("t-0 t-1 t-2 t-3")), generation=1)
     roster = Roster({"m1": owner, "m2": GroupMember(("t",))}, {})
-    division = divide("cooperative-sticky", roster, topics({"t": 4}), "m2")
-    assert division.basis == AssignmentBasis({"t": 4}, members=2, withheld=2)
-    assert [decode_basis(data) for data in user_data(division)] == [division.basis] * 2, "another rebalance follows"
+    division = divide("cooperative-sticky", roster, topics({"t": 4}))
+    assert division.overview == Overview({"t": 4}, frozenset({"m1", "m2"}), withheld=2)
+    assert user_data(division) == [None, None]
 
 
 def user_data(division: Division) -> list[Any]:
@@ -137,24 +132,60 @@ def user_data(division: Division) -> list[Any]:
 
 @pytest.mark.parametrize("leader", [GroupMember(("t",)), GroupMember(("t",), "one")], ids=["dynamic", "static"])
 @pytest.mark.parametrize("strategy", ASSIGNORS)
-def test_under_javas_strategies_only_a_static_leader_puts_user_data_into_an_assignment_that_is_complete(
-    strategy: str, leader: GroupMember
-) -> None:
+def test_no_assignment_has_user_data(strategy: str, leader: GroupMember) -> None:
     """A consumer of KIP-848 cannot join a group whose assignments have user data."""
-    roster = Roster({"me": leader, "m2": GroupMember(("t",), "two")}, {})
-    division = divide(strategy, roster, topics({"t": 4}), "me")
-    assert division.basis == AssignmentBasis({"t": 4}, members=2)
-    has_data = strategy == "streamgroup-range" or leader.instance_id is not None
-    assert {data is not None for data in user_data(division)} == {has_data}
+    division = divide(strategy, Roster({"me": leader, "m2": GroupMember(("t",), "two")}, {}), topics({"t": 4}))
+    assert division.overview == Overview({"t": 4}, frozenset({"me", "m2"}))
+    assert user_data(division) == [None, None]
 
 
-def test_a_leader_compares_with_its_own_division_where_the_assignment_has_no_user_data() -> None:
+def test_a_leader_compares_with_its_own_division() -> None:
     leadership = leading(row("me", "t"), row("m2", "t"))
     division = leadership.assign("range", refreshed({"t": 6}))
-    assert leadership.assigned(None, restarted=False) == division.basis
+    assert leadership.divided == division.overview
+    leadership.assigned(leadership.divided, restarted=False)
     assert leadership.changes(refreshed({"t": 12})) == ["t: 6 -> 12"], "also in the first metadata after it"
     leadership.joined(JoinGroupResponse(leader="m2", member_id="me"))
-    assert leadership.assigned(None, restarted=False) is None, "another member leads the next generation"
+    assert leadership.divided is None, "another member leads the next generation"
+
+
+def test_a_follower_reads_the_number_of_partitions_and_members_from_the_description_of_the_group() -> None:
+    described = group_of(me=partitions("t-0 t-1"), m2=partitions("t-2 u-0"), m3=[])
+    read = read_overview(described, {"t": 9, "w": 3}, cooperative=False)
+    assert read == Overview({"t": 3, "u": 1}, frozenset({"me", "m2", "m3"}))
+    assert read.total == 4
+
+
+def test_under_a_cooperative_strategy_a_partition_without_an_owner_is_on_its_way() -> None:
+    described = group_of(me=partitions("t-0"), m2=partitions("t-2 u-0"))
+    read = read_overview(described, {"t": 4, "v": 1, "w": 0}, cooperative=True)
+    assert read == Overview({"t": 4, "u": 1, "v": 1}, frozenset({"me", "m2"}), withheld=3)
+
+
+def test_a_topic_that_does_not_exist_yet_is_among_those_to_compare() -> None:
+    member = DescribedGroupMember(member_id="me", member_metadata=subscription_of("t", "gone"))
+    group = DescribedGroup(group_id="g", group_state="Stable", members=(member,))
+    assert read_overview(DescribeGroupsResponse(groups=(group,)), {}, cooperative=False) == Overview(
+        {"t": 0, "gone": 0}, frozenset({"me"})
+    )
+
+
+UNREADABLE = DescribedGroupMember(member_id="m2", member_metadata=b"\0", member_assignment=b"\0")
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        group_of("PreparingRebalance", me=[]),
+        group_of("Dead"),
+        group_of(code=69),  # a group of KIP-848
+        group_of(code=30),
+        DescribeGroupsResponse(),
+        DescribeGroupsResponse(groups=(DescribedGroup(group_id="g", group_state="Stable", members=(UNREADABLE,)),)),
+    ],
+)
+def test_a_group_that_is_not_described_gives_no_overview(described: DescribeGroupsResponse) -> None:
+    assert read_overview(described, {"t": 4}, cooperative=True) is None
 
 
 @pytest.mark.parametrize(
@@ -171,20 +202,21 @@ def test_a_leader_compares_with_its_own_division_where_the_assignment_has_no_use
 def test_counts_are_compared_for_the_topics_of_the_assignment_that_were_asked_for(
     counts: dict[str, int], asked: set[str], changes: list[str]
 ) -> None:
-    assert changed_counts(AssignmentBasis({"t": 6, "u": 2}, 1), topics(counts), frozenset(asked)) == changes
+    assert changed_counts({"t": 6, "u": 2}, topics(counts), frozenset(asked)) == changes
 
 
-@pytest.mark.parametrize("basis", [None, AssignmentBasis({"t": 3}, 2)])
+@pytest.mark.parametrize("user_data", [None, b'{"streamgroup":1,"counts":{"t":3},"members":2}'])
 def test_a_member_reads_its_partitions_sorted_and_leaves_topics_out_that_it_has_not_subscribed_to(
-    basis: AssignmentBasis | None,
+    user_data: bytes | None,
 ) -> None:
-    data = assignment_of(partitions("t-2 u-0 t-0 v-1"), None if basis is None else encode_basis(basis))
+    """Leaders of streamgroup 0.1 put user data into assignments."""
+    data = assignment_of(partitions("t-2 u-0 t-0 v-1"), user_data)
     read = read_assignment(SyncGroupResponse(assignment=data), {"t"})
-    assert read == MemberAssignment(tuple(partitions("t-0 t-2")), ["u", "v"], basis)
+    assert read == MemberAssignment(tuple(partitions("t-0 t-2")), ["u", "v"])
 
 
 def test_a_leader_of_another_make_may_leave_a_member_out() -> None:
-    assert read_assignment(SyncGroupResponse(), {"t"}) == MemberAssignment((), [], None)
+    assert read_assignment(SyncGroupResponse(), {"t"}) == MemberAssignment((), [])
 
 
 def test_the_leader_assigns_once_and_only_with_the_metadata_of_all_members_topics() -> None:
@@ -197,23 +229,25 @@ def test_the_leader_assigns_once_and_only_with_the_metadata_of_all_members_topic
     assert leadership.assign("range", refreshed({"t": 1}, "u")) is None
 
 
-BASIS = AssignmentBasis({"t": 6, "u": 2}, 2)
+WITHOUT_A_LEADER = Overview({"t": 6, "u": 2}, frozenset({"me", "m2"}))
+WITH_ITS_LEADER = Overview({"t": 6, "u": 2}, frozenset({"me", "other"}))
 
 
 @pytest.mark.parametrize(
-    ("leads", "restarted", "basis", "watches"),
+    ("leads", "restarted", "overview", "watches"),
     [
-        (True, False, BASIS, True),
-        (False, False, BASIS, False),
-        (False, True, BASIS, True),  # the answer may have named its predecessor's id as the leader's
+        (True, False, WITHOUT_A_LEADER, True),
+        (False, False, WITHOUT_A_LEADER, False),
+        (False, True, WITHOUT_A_LEADER, True),  # the answer has named its predecessor's id as the leader's
+        (False, True, WITH_ITS_LEADER, False),
         (False, True, None, False),
     ],
 )
 def test_the_leader_or_a_member_that_may_be_it_follows_the_topics_of_the_whole_group(
-    leads: bool, restarted: bool, basis: AssignmentBasis | None, watches: bool
+    leads: bool, restarted: bool, overview: Overview | None, watches: bool
 ) -> None:
     leadership = leading(row("me", "t"), row("m2", "v")) if leads else following()
-    leadership.assigned(basis, restarted=restarted)
+    leadership.assigned(overview, restarted=restarted)
     followed = leadership.followed(frozenset({"own"}))
     assert followed == frozenset({"own"} | ({"t", "u"} if watches else set()) | ({"v"} if leads else set()))
     assert leadership.changes(refreshed({"t": 12, "u": 2})) == (["t: 6 -> 12"] if watches else [])
@@ -382,41 +416,12 @@ def test_only_topics_that_exist_and_have_a_subscriber_are_divided_each_once_and_
     assert subscribed(members, existing) == ["t", "u", "\U0001f600", "\uffee"]
 
 
-# -- the user data of subscriptions and assignments -------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@given(st.dictionaries(st.text(max_size=20), st.integers(0, 10_000)), st.integers(0, 500), st.integers(0, 9))
-def test_what_is_written_is_read(counts: dict[str, int], members: int, withheld: int) -> None:
-    basis = AssignmentBasis(counts, members, withheld)
-    assert decode_basis(memoryview(encode_basis(basis))) == basis
-    assert basis.total == sum(counts.values())
+# -- the user data of subscriptions ------------------------------------------------------------------------------------
 
 
 @given(st.binary(max_size=200))
-def test_user_data_of_another_client_is_neither_a_basis_nor_an_identity(data: bytes) -> None:
-    assert (decode_basis(data), decode_identity(data)) == (None, None)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        None,
-        b"",
-        b"null",
-        b"[1]",
-        b'{"streamgroup":2,"counts":{},"members":1}',
-        b'{"streamgroup":1,"counts":{"t":-1},"members":1}',
-        b'{"streamgroup":1,"counts":{"t":true},"members":1}',
-        b'{"streamgroup":1,"counts":[],"members":1}',
-        b'{"streamgroup":1,"counts":{}}',
-        b'{"streamgroup":1,"counts":{},"members":1,"withheld":-1}',
-        b"[" * 100_000,
-        b"1" * 10_000,
-    ],
-)
-def test_what_only_looks_like_ours_says_nothing(data: bytes | None) -> None:
-    assert decode_basis(data) is None
+def test_user_data_of_another_client_is_no_identity(data: bytes) -> None:
+    assert decode_identity(data) is None
 
 
 IDENTITIES = st.builds(RunIdentity, st.text(max_size=40), st.text(max_size=40), st.booleans())

@@ -24,7 +24,6 @@ from streamgroup.group import events as ev
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS
 from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
-from streamgroup.group.user_data import AssignmentBasis, encode_basis
 from streamgroup.kafka.wire.consumer import decode_assignment, decode_subscription, each_partition
 from streamgroup.kafka.wire.messages.group import (
     FindCoordinatorResponse,
@@ -36,7 +35,7 @@ from streamgroup.kafka.wire.messages.group import (
     SyncGroupResponse,
 )
 from streamgroup.model import Broker, TopicPartition
-from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, subscription_of, topics, tps
+from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, group_of, subscription_of, topics, tps
 
 # -- joining -----------------------------------------------------------------------------------------------------------
 
@@ -61,8 +60,8 @@ def test_a_follower_syncs_at_once_and_beats_at_once() -> None:
     d = Driver().found().joined(generation=3, leader="other")
     assert d.request("SyncGroup").assignments == ()
     assert (d.request("SyncGroup").generation_id, d.only(ev.Send).lane) == (3, ev.Lane.JOIN)
-    basis = encode_basis(AssignmentBasis({"t": 6}, 3))
-    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 1, 0), basis)))
+    d.group = group_of(me=tps("t", 0, 1), other=tps("t", 2, 3), third=tps("t", 4, 5))
+    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 1, 0))))
     assert d.only(ev.Assigned) == ev.Assigned(
         3, "me", tuple(tps("t", 0, 1)), frozenset(), "streamgroup-range", False, 3, 6, leader_id="other"
     )
@@ -98,7 +97,7 @@ def test_a_leader_waits_for_the_metadata_of_all_members_topics() -> None:
         "me": tuple(tps("t", 1)),
         "c": (),
     }
-    assert bytes(shares["me"].user_data or b"") == b'{"streamgroup":1,"counts":{"t":2,"u":0},"members":3}'
+    assert {a.user_data for a in shares.values()} == {None}
 
 
 def test_a_leader_without_metadata_keeps_its_place_and_asks_again() -> None:

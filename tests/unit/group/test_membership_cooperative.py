@@ -10,11 +10,10 @@ from streamgroup.errors import ErrorCode, FencedError
 from streamgroup.group import events as ev
 from streamgroup.group.rejoining import BatchTimes, RejoinWait, gave_up_waiting, rejoin_due
 from streamgroup.group.state_machine import State
-from streamgroup.group.user_data import AssignmentBasis, encode_basis
 from streamgroup.kafka.wire.consumer import ConsumerSubscription, decode_subscription, each_partition
-from streamgroup.kafka.wire.messages.group import JoinGroupResponse, SyncGroupResponse
+from streamgroup.kafka.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from streamgroup.model import TopicPartition
-from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, topics, tps
+from tests.unit.group.drivers import Driver, assignment_of, coordinator_is, group_of, subscription_of, topics, tps
 
 
 class Cooperative(Driver):
@@ -268,19 +267,20 @@ def test_stopped_while_it_joins_it_leaves() -> None:
 # -- a static member that comes back ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("withheld", [0, 1])
-def test_back_in_a_stable_group_it_joins_once_more_if_its_predecessor_was_to_give_something_up(withheld: int) -> None:
+@pytest.mark.parametrize("withheld", [False, True])
+def test_back_in_a_stable_group_it_joins_once_more_if_its_predecessor_was_to_give_something_up(withheld: bool) -> None:
     d = Cooperative(instance_id="i")
     d.found()
     d.joined(5, leader="my-predecessor")
-    basis = encode_basis(AssignmentBasis({"t": 2}, 2, withheld))
-    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0), basis)))
-    assert d.has(ev.Joining) is bool(withheld)
+    d.step(ev.MetadataRefreshed(topics(t=[0, 0]), frozenset({"t"})))
+    d.group = group_of(me=tps("t", 0), other=[] if withheld else tps("t", 1))
+    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0))))
+    assert d.has(ev.Joining) is withheld
     if withheld:
         assert d.only(ev.Joining).keeps
         assert d.owned() == (tuple(tps("t", 0)), 5), "another claim than before: the coordinator rebalances"
         d.joined(6)
-        d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0), basis)))
+        d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0))))
         assert not d.has(ev.Joining), "once: then others are to give up"
 
 
@@ -290,10 +290,9 @@ def test_back_in_a_stable_group_it_joins_once_more_if_its_predecessor_was_to_giv
 def test_a_leader_that_sees_new_partitions_rejoins_within_its_batch() -> None:
     d = Cooperative()
     d.found()
-    d.joined(leader="me", members=())
-    d.answer(
-        SyncGroupResponse(assignment=assignment_of(tps("t", 0), b'{"streamgroup":1,"counts":{"t":1},"members":1}'))
-    )
+    d.joined(leader="me", members=(JoinGroupResponseMember(member_id="me", metadata=subscription_of("t")),))
+    d.step(ev.MetadataRefreshed(topics(t=[0]), frozenset({"t"})))
+    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0))))
     d.step(ev.Planned())
     d.step(ev.MetadataRefreshed(topics(t=[0, 0]), frozenset({"t"})))
     assert d.only(ev.Joining).keeps
