@@ -30,9 +30,6 @@ from streamgroup.kafka.wire.messages.admin import DescribeGroupsResponse
 from streamgroup.model import Broker, TopicPartition, name_some
 from streamgroup.text import MOST_NAMED, counted, first_of
 
-DESCRIBE_TIMEOUT_MS = 2_000
-"""A generation begins without the assignments of the other members if they cannot be read in time."""
-
 
 class Membership(BrokerMachine):
     """The state machine of one member of a group whose group coordinator is a broker."""
@@ -190,7 +187,7 @@ class Membership(BrokerMachine):
                 was_member |= self._generation >= 0  # also a member that has given up its partitions to rejoin
             if reaction in {Reaction.UNKNOWN, Reaction.STALE} and was_member:
                 self._let_go(name)
-            if purpose is Purpose.SYNC:
+            if purpose in {Purpose.SYNC, Purpose.DESCRIBE}:
                 self._rejoin(name, JoinCause.GROUP, after_backoff=True)
             else:
                 self._retry_later(name)
@@ -358,16 +355,23 @@ class Membership(BrokerMachine):
         if self._leadership.divided is not None:
             self._assigned(self._leadership.divided)
             return
-        self._send(Purpose.DESCRIBE, requests.describe_group(self._config), DESCRIBE_TIMEOUT_MS, optional=True)
+        build, timeout_ms = requests.describe_group(self._config), self._config.request_timeout_ms
+        self._send(Purpose.DESCRIBE, build, timeout_ms, optional=True)
 
     def _described(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         response: DescribeGroupsResponse = event.response
+        code = response.groups[0].error_code if response.groups else ErrorCode.NONE
+        if code and reaction_to(Purpose.DESCRIBE, code) in {Reaction.FIND, Reaction.RETRY}:
+            self._refused(Purpose.DESCRIBE, code)
+            return
         seen = self._leadership.seen(self._joined_topics)
         self._assigned(read_overview(response, seen, cooperative=self._assignment.cooperative))
 
     def _describe_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
-        """Begin the generation without the assignments of the others, as after a refusal."""
-        self._assigned(None)
+        if event.unsupported:
+            self._assigned(None)
+        else:
+            self._request_failed(event, pending)
 
     def _assigned(self, overview: Overview | None) -> None:
         partitions = self._given

@@ -62,6 +62,7 @@ _OF: Mapping[Purpose, Mapping[int, Reaction]] = {
     # JoinGroup already rejoins, so the member sends the same request again.
     Purpose.JOIN: {ErrorCode.MEMBER_ID_REQUIRED: Reaction.NAMED, ErrorCode.REBALANCE_IN_PROGRESS: Reaction.RETRY},
     Purpose.SYNC: {},
+    Purpose.DESCRIBE: {},
     Purpose.HEARTBEAT: {},
     # The member leaves after any answer. If the group coordinator did not remove it, its session expires.
     Purpose.LEAVE: {},

@@ -37,7 +37,6 @@ REASONS = {
     "coordinator/threads/registry_thread.py": "a thread of its own, for groups in ZooKeeper",
     "executor/read/kafka.py": "the reader of Kafka 0.8 and later; Kafka 0.7 has another one",
     "executor/read/kafka07.py": "legacy: the reader of Kafka 0.7",
-    "group/user_data.py": "the format of what members tell each other",
     "executor/read/read_replicas.py": "the choice of a replica (KIP-392), without connections",
     "executor/write/produce_links.py": "the connections of a producer, apart from its records",
     "group/assignment.py": "the work of the group's leader, apart from a member's",
@@ -78,7 +77,7 @@ REASONS = {
     "testing/security/server.py": "the security of one cluster, apart from its processes",
 }
 """Why modules with one importer are not a part of it."""
-SMALL = {"group/user_data.py", "kafka/net/sasl/credentials.py", "kafka/wire/messages/sasl.py"}
+SMALL = {"kafka/net/sasl/credentials.py", "kafka/wire/messages/sasl.py"}
 """Modules with a reason that are small, too."""
 
 

@@ -16,6 +16,7 @@ from streamgroup.coordinator.run.interface import ThreadFailed
 from streamgroup.coordinator.threads.group_backend import ActionExecutor
 from streamgroup.group import events as ev
 from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Event, Handle, ResponseReceived
+from streamgroup.kafka.wire.messages.admin import DescribeGroupsRequest
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest
 from streamgroup.kafka.wire.messages.group import (
     FindCoordinatorRequest,
@@ -43,6 +44,7 @@ SOON = 60.0
 """Seconds that nothing here may take."""
 
 _APIS = (
+    DescribeGroupsRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from streamgroup.errors import ErrorCode
 from streamgroup.group import events as ev
 from streamgroup.group.membership import Membership
 from streamgroup.group.state_machine import State
@@ -85,7 +86,7 @@ class Driver:
         self.actions: list[ev.Action] = []
         self.out: dict[str, ev.Send] = {}
         self.group: DescribeGroupsResponse | None = None
-        """What the coordinator answers when a follower has its assignment and asks for all; None: nothing."""
+        """What the coordinator answers when a follower has its assignment and asks for all; None: it may not know."""
 
     def step(self, event: ev.Event, after: float = 0.0) -> list[ev.Action]:
         self.now += after
@@ -99,7 +100,7 @@ class Driver:
         self.step(ev.RequestAnswered(send.token, response, send.api.VERSIONS[1] if version is None else version), after)
         if name == "SyncGroup" and "DescribeGroups" in self.out:
             notes = [action for action in self.actions if isinstance(action, ev.Note)]
-            self.actions = notes + (self.fail("DescribeGroups") if self.group is None else self.answer(self.group))
+            self.actions = notes + self.answer(self.group or group_of(code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return self.actions
 
     def fail(self, name: str, reason: str = "connection reset") -> list[ev.Action]:

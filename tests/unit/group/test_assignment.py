@@ -7,7 +7,6 @@ all, and the order of strings as in Java. User data: round trips, and other clie
 from __future__ import annotations
 
 import itertools
-import json
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,7 +32,6 @@ from streamgroup.group.assignors import ASSIGNORS, COOPERATIVE, chunks, member_o
 from streamgroup.group.events import MetadataRefreshed
 from streamgroup.group.requests import JoinSubscription, join_group
 from streamgroup.group.timing import MemberConfig
-from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.kafka.wire.consumer import (
     ConsumerSubscription,
     by_topic,
@@ -414,61 +412,6 @@ def test_only_topics_that_exist_and_have_a_subscriber_are_divided_each_once_and_
     members = {"m1": GroupMember(("u", "t", "gone", "t")), "m2": GroupMember(("\uffee", "\U0001f600", "u"))}
     existing = topics({"unread": 1, "\uffee": 1, "u": 2, "t": 0, "\U0001f600": 1})
     assert subscribed(members, existing) == ["t", "u", "\U0001f600", "\uffee"]
-
-
-# -- the user data of subscriptions ------------------------------------------------------------------------------------
-
-
-@given(st.binary(max_size=200))
-def test_user_data_of_another_client_is_no_identity(data: bytes) -> None:
-    assert decode_identity(data) is None
-
-
-IDENTITIES = st.builds(RunIdentity, st.text(max_size=40), st.text(max_size=40), st.booleans())
-
-
-@given(IDENTITIES, st.integers(0, 2**30))
-def test_what_is_reported_is_understood_also_behind_javas_generation(identity: RunIdentity, generation: int) -> None:
-    data = encode_identity(identity)
-    assert decode_identity(data) == identity
-    assert decode_identity(memoryview(data)) == identity
-    assert decode_identity(generation.to_bytes(4, "big") + data) == identity
-
-
-def test_the_bytes_are_compact_json_with_the_format_first() -> None:
-    data = encode_identity(RunIdentity("l", "r", admitted=True))
-    assert data == b'{"streamgroup":1,"lineage":"l","run":"r","admitted":true}'
-
-
-OURS: dict[str, Any] = {"streamgroup": 1, "lineage": "l", "run": "r", "admitted": False}
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        OURS | {"streamgroup": 2},
-        OURS | {"streamgroup": True},
-        OURS | {"lineage": 1},
-        OURS | {"run": None},
-        OURS | {"admitted": 1},
-        {key: value for key, value in OURS.items() if key != "run"},
-        [OURS],
-        "streamgroup",
-    ],
-)
-def test_another_format_or_shape_is_nobody(document: Any) -> None:
-    assert decode_identity(json.dumps(document).encode()) is None
-
-
-def test_more_than_ours_can_be_is_not_parsed() -> None:
-    assert decode_identity(json.dumps(OURS | {"run": "r" * 5000}).encode()) is None
-    assert decode_identity(b"[" * 4000) is None
-    assert decode_identity(None) is None
-    assert decode_identity(b"") is None
-
-
-def test_what_a_later_release_adds_is_left_alone() -> None:
-    assert decode_identity(json.dumps(OURS | {"since": 5}).encode()) == RunIdentity("l", "r")
 
 
 # -- the subscription in JoinGroup, for the leader ---------------------------------------------------------------------

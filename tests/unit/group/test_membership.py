@@ -738,3 +738,38 @@ def test_strategies_that_do_not_exist_are_refused(strategies: tuple[str, ...]) -
 def test_a_member_is_cooperative_only_if_all_it_offers_is(strategies: tuple[str, ...], cooperative: bool) -> None:
     """R25, as in Java: with an eager strategy beside it, as in a rolling upgrade, everything is given up."""
     assert MemberConfig("g", strategies=strategies).cooperative is cooperative
+
+
+# -- the assignments of all members -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_follower_joins_again_if_the_coordinator_moves_before_it_knows_the_assignments_of_all(code: int) -> None:
+    d = Driver().found().joined()
+    d.group = group_of(code=code)
+    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0))))
+    assert (d.has(ev.Assigned), d.only(ev.Joining).cause) == (
+        False,
+        ev.JoinCause.COORDINATOR if code == ErrorCode.NOT_COORDINATOR else ev.JoinCause.GROUP,
+    )
+
+
+def test_a_follower_joins_again_if_the_connection_is_lost_before_it_knows_the_assignments_of_all() -> None:
+    d = Driver().found().joined()
+    send = d.out.pop("SyncGroup")
+    d.step(ev.RequestAnswered(send.token, SyncGroupResponse(assignment=assignment_of(tps("t", 0))), 5))
+    assert (d.only(ev.Send).api.NAME, d.only(ev.Send).lane, d.machine.state) == (
+        "DescribeGroups",
+        ev.Lane.JOIN,
+        State.SYNCING,
+    )
+    d.fail("DescribeGroups")
+    assert d.only(ev.Joining).cause is ev.JoinCause.COORDINATOR
+
+
+def test_a_broker_without_descriptions_of_groups_lets_the_generation_begin_without_numbers() -> None:
+    d = Driver().found().joined()
+    send = d.out.pop("SyncGroup")
+    d.step(ev.RequestAnswered(send.token, SyncGroupResponse(assignment=assignment_of(tps("t", 0))), 5))
+    d.step(ev.RequestFailed(d.out.pop("DescribeGroups").token, "unsupported", unsupported=True))
+    assert (d.only(ev.Assigned).members, d.only(ev.Assigned).total, d.machine.state) == (None, None, State.STABLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from streamgroup.coordinator.run.lineage import (
     LOOK_AGAIN_S,
     DuplicateLineageCheck,
     LineageWatch,
+    RunIdentity,
+    decode_identity,
+    encode_identity,
     find_duplicates,
 )
 from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.group import events as ev
-from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.model import GroupDescription, MemberDescription
 from tests.unit.coordinator.run.run_shell import Call
 
@@ -480,3 +483,58 @@ def test_who_loses_its_membership_looks_again_when_it_is_back(end: object) -> No
     assert not asked.watch.is_clear
     asked.answered(group(MINE))
     assert len(asked.told) == 2
+
+
+# -- the user data of subscriptions ------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=200))
+def test_user_data_of_another_client_is_no_identity(data: bytes) -> None:
+    assert decode_identity(data) is None
+
+
+IDENTITIES = st.builds(RunIdentity, st.text(max_size=40), st.text(max_size=40), st.booleans())
+
+
+@given(IDENTITIES, st.integers(0, 2**30))
+def test_what_is_reported_is_understood_also_behind_javas_generation(identity: RunIdentity, generation: int) -> None:
+    data = encode_identity(identity)
+    assert decode_identity(data) == identity
+    assert decode_identity(memoryview(data)) == identity
+    assert decode_identity(generation.to_bytes(4, "big") + data) == identity
+
+
+def test_the_bytes_are_compact_json_with_the_format_first() -> None:
+    data = encode_identity(RunIdentity("l", "r", admitted=True))
+    assert data == b'{"streamgroup":1,"lineage":"l","run":"r","admitted":true}'
+
+
+OURS: dict[str, Any] = {"streamgroup": 1, "lineage": "l", "run": "r", "admitted": False}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        OURS | {"streamgroup": 2},
+        OURS | {"streamgroup": True},
+        OURS | {"lineage": 1},
+        OURS | {"run": None},
+        OURS | {"admitted": 1},
+        {key: value for key, value in OURS.items() if key != "run"},
+        [OURS],
+        "streamgroup",
+    ],
+)
+def test_another_format_or_shape_is_nobody(document: Any) -> None:
+    assert decode_identity(json.dumps(document).encode()) is None
+
+
+def test_more_than_ours_can_be_is_not_parsed() -> None:
+    assert decode_identity(json.dumps(OURS | {"run": "r" * 5000}).encode()) is None
+    assert decode_identity(b"[" * 4000) is None
+    assert decode_identity(None) is None
+    assert decode_identity(b"") is None
+
+
+def test_what_a_later_release_adds_is_left_alone() -> None:
+    assert decode_identity(json.dumps(OURS | {"since": 5}).encode()) == RunIdentity("l", "r")
