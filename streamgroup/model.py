@@ -297,7 +297,7 @@ class MemberDescription:
     topics: tuple[str, ...] = ()
     """Its subscription."""
     user_data: bytes = b""
-    """Its data for the other members, such as its lineage (`RunIdentity`)."""
+    """Its data for the other members, such as its lineage (`group/user_data.py`)."""
     assigned: tuple[TopicPartition, ...] | None = ()
     """The partitions that it holds, sorted."""
 

@@ -12,6 +12,7 @@ from streamgroup.group.assignor_types import NO_GENERATION, GroupMember
 from streamgroup.group.assignors import ASSIGNORS
 from streamgroup.group.events import MetadataRefreshed
 from streamgroup.group.sticky import decode_user_data
+from streamgroup.group.user_data import decode_identity
 from streamgroup.kafka.wire.consumer import (
     ConsumerAssignment,
     ConsumerSubscription,
@@ -81,14 +82,16 @@ def read_roster(members: Iterable[JoinGroupResponseMember]) -> Roster:
 
 
 def _member(subscription: ConsumerSubscription, instance_id: str | None) -> GroupMember:
-    """Return a member with its generation, which in older versions is in the user data."""
+    """Return a member with its generation, which in older versions is in the user data, and with its weight."""
     generation = subscription.generation_id
+    identity = decode_identity(subscription.user_data)
     return GroupMember(
         subscription.topics,
         instance_id,
         owned=each_partition(subscription.owned_partitions),
         generation=decode_user_data(subscription.user_data) if generation == NO_GENERATION else generation,
         rack=subscription.rack_id,
+        weight=1 if identity is None else identity.weight,
     )
 
 

@@ -25,6 +25,8 @@ class GroupMember:
     its user data (`sticky.decode_user_data`)."""
     rack: str | None = None
     """`client.rack` (v3, KIP-881). No assignor uses it: our metadata has no racks of replicas."""
+    weight: int = 1
+    """`group.member.weight` of a member of streamgroup."""
 
 
 Assignment = dict[str, list[TopicPartition]]

@@ -19,7 +19,7 @@ from streamgroup.group.assignor_types import Assignment, Assignor, GroupMember, 
 from streamgroup.group.sticky import assign_cooperative_sticky
 from streamgroup.model import NO_LEADER, PartitionInfo, TopicInfo, TopicPartition
 
-__all__ = ["ASSIGNORS", "COOPERATIVE", "Assignment", "Assignor", "GroupMember", "chunks", "member_order"]
+__all__ = ["ASSIGNORS", "COOPERATIVE", "WEIGHTED", "Assignment", "Assignor", "GroupMember", "chunks", "member_order"]
 
 
 def member_order(members: Mapping[str, GroupMember]) -> list[str]:
@@ -38,9 +38,11 @@ def member_order(members: Mapping[str, GroupMember]) -> list[str]:
 def assign_streamgroup_range(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
     """Assign per topic contiguous chunks of the partitions by (leader, partition), those without a leader last.
 
+    The chunks are in proportion to the weights of the members: 18 partitions and the weights 1, 2, 3 give 3-6-9.
+
     3 members, 2 brokers with 3 partitions each: 0-0 0-1, 0-2 1-0, 1-1 1-2. 18 partitions, 4 members: 5-5-4-4.
     """
-    return _assign_chunks(members, topics, _by_broker)
+    return _assign_chunks(members, topics, _by_broker, {member: each.weight for member, each in members.items()})
 
 
 def assign_range(members: Mapping[str, GroupMember], topics: Mapping[str, TopicInfo]) -> Assignment:
@@ -71,17 +73,26 @@ ASSIGNORS: Mapping[str, Assignor] = {
 }
 """The strategies by their names in JoinGroup."""
 
+WEIGHTED = "streamgroup-range"
+"""The strategy that considers the weights of members."""
+
 COOPERATIVE: frozenset[str] = frozenset({"cooperative-sticky"})
 """The strategies under which members keep their partitions while they join, and give up only revoked ones (KIP-429).
 Under all others members give up all partitions before they join."""
 
 
-def chunks(count: int, parts: int) -> Iterator[range]:
-    """Yield `count` places in `parts` contiguous chunks; the first ones are one longer if needed."""
-    size, longer = divmod(count, parts)
+def chunks(count: int, weights: Sequence[int]) -> Iterator[range]:
+    """Yield `count` places in contiguous chunks, in proportion to `weights`.
+
+    What division leaves over goes to the chunks with the largest remainders, of equal ones to the first.
+    """
+    total = sum(weights)
+    left = count - sum(count * weight // total for weight in weights)
+    by_remainder = sorted(range(len(weights)), key=lambda part: -(count * weights[part] % total))
+    longer = set(by_remainder[:left])
     start = 0
-    for part in range(parts):
-        end = start + size + (part < longer)
+    for part, weight in enumerate(weights):
+        end = start + count * weight // total + (part in longer)
         yield range(start, end)
         start = end
 
@@ -90,6 +101,7 @@ def _assign_chunks(
     members: Mapping[str, GroupMember],
     topics: Mapping[str, TopicInfo],
     sort: Callable[[Sequence[PartitionInfo]], list[PartitionInfo]],
+    weights: Mapping[str, int] | None = None,
 ) -> Assignment:
     assignment: Assignment = {member_id: [] for member_id in members}
     ordered = member_order(members)
@@ -97,10 +109,8 @@ def _assign_chunks(
     for topic in subscribed(members, topics):
         owners = subscribers[topic]
         partitions = sort(topics[topic].partitions)
-        # With more members than partitions the last chunks are empty.
-        for owner, chunk in zip(owners, chunks(len(partitions), len(owners)), strict=False):
-            if not chunk:
-                break
+        shares = [1 if weights is None else weights[ordered[owner]] for owner in owners]
+        for owner, chunk in zip(owners, chunks(len(partitions), shares), strict=True):
             assignment[ordered[owner]] += [TopicPartition(topic, partitions[i].partition) for i in chunk]
     return assignment
 

@@ -20,6 +20,7 @@ from streamgroup.errors import DecodeError, ErrorCode, FencedError, StreamGroupE
 from streamgroup.group import events as ev
 from streamgroup.group import requests
 from streamgroup.group.assignment import HeldAssignment, Leadership, Overview, read_assignment, read_overview
+from streamgroup.group.assignors import WEIGHTED
 from streamgroup.group.events import INFO, WARNING, JoinCause
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.requests import Purpose, Timer
@@ -53,6 +54,8 @@ class Membership(BrokerMachine):
         self._given: tuple[TopicPartition, ...] = ()
         """The partitions in the last answer to SyncGroup."""
         self._synced_at = 0.0
+        self._weighs = True
+        """Whether the weight of this member has had an effect in the last generation."""
         self._session_ms = config.session_timeout_ms
         self._rebalance_ms = config.max_poll_interval_ms
 
@@ -293,6 +296,7 @@ class Membership(BrokerMachine):
             return
         self._transition_to(State.SYNCING)
         self._requests.forget(Purpose.HEARTBEAT)
+        self._note_weight()
         if not self._assignment.precedes(self._member_id, self._generation):
             self._pause()
         self._requests.set(Timer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session_ms))
@@ -306,6 +310,21 @@ class Membership(BrokerMachine):
         self._ask_for_topics()
         if not roster.topics:
             self._assign(ev.MetadataRefreshed({}, frozenset()))
+
+    def _note_weight(self) -> None:
+        """Log once that the weight has no effect, and that it has again."""
+        has_effect = self._config.weight == 1 or self._strategy == WEIGHTED
+        if self._weighs and not has_effect:
+            self._note(
+                WARNING,
+                f"group.member.weight={self._config.weight} has no effect: the group uses {self._strategy}, because "
+                f"another member does not offer {WEIGHTED}. All members get equal shares",
+            )
+        elif has_effect and not self._weighs:
+            self._note(
+                INFO, f"group.member.weight={self._config.weight} has an effect again: the group uses {WEIGHTED}"
+            )
+        self._weighs = has_effect
 
     # -- leading ------------------------------------------------------------------------------------------------------
 

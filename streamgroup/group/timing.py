@@ -37,6 +37,8 @@ class MemberConfig:
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
+    weight: int = 1
+    """`group.member.weight`, for the log. The leader reads it from the user data."""
     requester: Requester = UNKNOWN
     """The user to name in authorization errors."""
 

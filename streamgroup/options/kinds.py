@@ -364,6 +364,7 @@ TIME_STRING = ValueKind("time", time_string)
 """A time as Spark's own options take it."""
 POSITIVE = integer(1)
 POSITIVE_LONG = integer(1, LONG_MAX)
+WEIGHT = integer(1, 1_000_000)
 TIMESTAMP = ValueKind("ms since 1970", lambda text: _integer(text, 0, LONG_MAX))
 SERVERS = ValueKind("host:port, …", lambda text: _addresses(text, "broker", "broker-1:9092"))
 ZOOKEEPER = ValueKind("host:port, …/chroot", _zookeeper)

@@ -439,6 +439,11 @@ class _Reading(OptionsReader):
                 f"kafka.heartbeat.interval.ms ({group.heartbeat_interval_ms}) must be below kafka.session.timeout.ms "
                 f"({group.session_timeout_ms}): the session would time out between two heartbeats. Set a third of it"
             )
+        if group and group.is_member and group.weight != 1 and "streamgroup-range" not in group.strategies:
+            self.problems.append(
+                f"group.member.weight ({group.weight}) has no effect under kafka.partition.assignment.strategy "
+                f"{', '.join(group.strategies)}: only streamgroup-range considers weights. Add it, or remove the weight"
+            )
         if self.scope is Scope.STREAM:
             self._compare_limits(parsed["limits"])
 

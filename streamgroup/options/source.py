@@ -231,6 +231,17 @@ OWN: tuple[Option, ...] = (
         scope=Scope.MEMBER,
     ),
     Option(
+        "group.member.weight",
+        "Share of the partitions that this member gets, relative to the weights of the other members: with weights 1, "
+        "2 and 3, 18 partitions of a topic are divided into 3, 6 and 9. Set it if the applications of a group have "
+        "different numbers of cores. Weights need `streamgroup-range`, the default of "
+        "`kafka.partition.assignment.strategy`. If a consumer of another client joins, the group uses another "
+        "strategy, all members get equal shares, and the log has a warning.",
+        kinds.WEIGHT,
+        "group.weight",
+        scope=Scope.MEMBER,
+    ),
+    Option(
         "group.joinTimeout",
         "How long the first batch of Trigger.Once and Trigger.AvailableNow waits until the query has joined its group. "
         "In mode `commit`, how long a query waits for members to leave the group. Increase it if other members are "

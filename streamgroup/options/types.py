@@ -136,6 +136,8 @@ class GroupOptions:
     mode: GroupMode = GroupMode.MEMBER
     member: str = ""
     """The name that distinguishes members of one group in one Spark application (R28)."""
+    weight: int = 1
+    """This member's share of the partitions, relative to the other members."""
     instance_id: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000

@@ -211,6 +211,7 @@ def registered(
         session_timeout_ms=zookeeper.session_timeout_ms,
         heartbeat_interval_ms=min(group.heartbeat_interval_ms, max(1, zookeeper.session_timeout_ms // 3)),
         strategies=("range",),
+        weight=1,
         instance_id=None,
     )
     return changed, {name: why for name, why in _NOT_IN_ZOOKEEPER.items() if name in given}
@@ -238,5 +239,6 @@ def stored(
 _DUAL = "kafka.dual.commit.enabled"
 _NOT_IN_ZOOKEEPER = {
     "kafka.group.instance.id": "a group in ZooKeeper has no static members",
+    "group.member.weight": "all members of a group in ZooKeeper compute Java's range",
     "kafka.session.timeout.ms": "a group in ZooKeeper has the session timeout of 'zookeeper.session.timeout.ms'",
 }

@@ -17,8 +17,7 @@ from streamgroup import logline
 from streamgroup.cli import produce
 from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.planning import document
-from streamgroup.coordinator.run import lineage
-from streamgroup.group import commits, sticky
+from streamgroup.group import commits, sticky, user_data
 from streamgroup.group.registry import nodes, patterns
 from streamgroup.jobs import job_file, sinkguard
 from streamgroup.jobs.backfill import command
@@ -83,7 +82,7 @@ BUGS = (
     PlantedBug(("records/codecs",), codecs.bound, "(struct.error, IndexError)", _NEVER),
     # text
     PlantedBug(("group/commit-metadata",), commits.CommitMetadata.parse, _BOTH, "ValueError"),
-    PlantedBug(("group/identity",), lineage.decode_identity, _BOTH, "ValueError"),
+    PlantedBug(("group/identity",), user_data.decode_identity, _BOTH, "ValueError"),
     PlantedBug(("group/sticky-user-data",), sticky.decode_user_data, "len(data) < INT32.size", "len(data) < 2"),
     PlantedBug(("planning/document",), document._pair, "or len(pair) != 2", "or len(pair) > 2"),
     PlantedBug(("spark/offset",), queries._streamgroup_value, _BOTH, "ValueError"),

@@ -17,11 +17,6 @@ from streamgroup import logline
 from streamgroup.cli.produce import Constants, InvalidRecord, JsonReader
 from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.planning.document import DocumentCache, from_value, to_value
-from streamgroup.coordinator.run.lineage import (
-    RunIdentity,
-    decode_identity,
-    encode_identity,
-)
 from streamgroup.errors import ConfigError, DecodeError
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.registry import nodes as formats
@@ -29,6 +24,7 @@ from streamgroup.group.registry.nodes import GroupPaths, metadata_data, read_com
 from streamgroup.group.registry.patterns import matches
 from streamgroup.group.registry.view import view_of
 from streamgroup.group.sticky import decode_user_data
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.java_regex import LENGTH_MOST
 from streamgroup.jobs import config as ingest
 from streamgroup.jobs import sinkguard

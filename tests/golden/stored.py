@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from streamgroup.coordinator.planning.document import from_value, to_value
-from streamgroup.coordinator.run.lineage import RunIdentity, decode_identity, encode_identity
 from streamgroup.group.assignment import read_assignment
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.registry.nodes import GroupPaths, committed_in, metadata_data
 from streamgroup.group.sticky import encode_user_data
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.jobs.backfill.command import BackfillPlan
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.jobs.sinkguard import SinkOwner
@@ -53,6 +53,7 @@ IDENTITIES = {
     "joining": RunIdentity(LINEAGE, RUN),
     "admitted": RunIdentity(LINEAGE, RUN, admitted=True),
     "asking": RunIdentity(LINEAGE, RUN, admitted=True, asking=True),
+    "with a weight": RunIdentity(LINEAGE, RUN, admitted=True, weight=3),
 }
 NODES = {
     "our commit": CommittedOffset(194, COMMITS["with Spark's batch"].text(), 4),

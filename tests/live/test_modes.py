@@ -288,6 +288,35 @@ def test_a_member_reads_its_share_of_a_group_that_a_consumer_of_kip_848_leads(
 
 
 @pytest.mark.long
+def test_members_share_by_their_weights_until_a_consumer_of_another_client_joins(
+    kafka41: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic(kafka41, 18)
+    group = f"weighted-{topic}"
+    options = {**EACH_MEMBER, "subscribe": topic, "kafka.group.id": group}
+    members = [query(kafka41, f"w{n}", **options, **{"group.member.weight": n}) for n in (1, 2, 3)]
+
+    def sizes() -> list[int]:
+        return [len(each.held) for each in members]
+
+    with running(*members):
+        wait_until(lambda: sizes() == [3, 6, 9], "they share by weight")
+        settings = {"bootstrap.servers": kafka41.bootstrap_servers, "group.id": group, "log_level": 0}
+        strategy = {"partition.assignment.strategy": "range", "session.timeout.ms": 6000}
+        with closing(Consumer({**settings, **strategy, "heartbeat.interval.ms": 200})) as consumer:
+            consumer.subscribe([topic])
+
+            def shared() -> bool:
+                consumer.poll(0.1)
+                return sorted([*sizes(), len(consumer.assignment())]) == [4, 4, 5, 5]
+
+            wait_until(shared, "all have equal shares beside it")
+            assert "group.member.weight=3 has no effect: the group uses range" in caplog.text
+            assert "group.member.weight=1 " not in caplog.text
+        wait_until(lambda: sizes() == [3, 6, 9], "they share by weight again")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
 @pytest.mark.parametrize("strategy", ASSIGNORS)
 def test_a_consumer_of_kip_848_can_join_members_under_every_strategy(

@@ -7,9 +7,10 @@ from contextlib import ExitStack
 
 from streamgroup.coordinator.run import lifecycle, lineage
 from streamgroup.coordinator.run.lifecycle import Shutdown, TriggerWatchdog
-from streamgroup.coordinator.run.lineage import DuplicateLineageCheck, RunIdentity
+from streamgroup.coordinator.run.lineage import DuplicateLineageCheck
 from streamgroup.coordinator.run.steps import NOW, Steps
 from streamgroup.group.state_machine import StateMachine
+from streamgroup.group.user_data import RunIdentity
 from tests.sim import checker as words
 from tests.sim.bugs import Bug, replace
 

@@ -15,15 +15,11 @@ import pytest
 
 from streamgroup.cli._checkpoint_files import CheckpointFiles, CheckpointHistory
 from streamgroup.coordinator.planning.document import from_value, to_value
-from streamgroup.coordinator.run.lineage import (
-    RunIdentity,
-    decode_identity,
-    encode_identity,
-)
 from streamgroup.group.assignment import read_assignment
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.registry.nodes import GroupPaths, committed_in, metadata_data
 from streamgroup.group.sticky import encode_user_data
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.kafka.wire.consumer import ConsumerAssignment, by_topic, encode_assignment
 from streamgroup.kafka.wire.messages.group import SyncGroupResponse
 from streamgroup.logline import parse

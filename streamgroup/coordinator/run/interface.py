@@ -394,6 +394,8 @@ class RunConfig:
     """`max.poll.interval.ms`: if Spark makes no call for longer, a warning is logged (R27)."""
     max_silence_s: float | None = None
     """`group.maxSilence`: the member leaves its group if Spark makes no call for longer (R27). None means never."""
+    weight: int = 1
+    """`group.member.weight`, which the member's user data carries."""
     api_timeout_s: float = 60.0
     fetch_timeout_s: float = 120.0
     """`kafkaConsumer.pollTimeoutMs`: how long a replay waits for the brokers of its partitions."""

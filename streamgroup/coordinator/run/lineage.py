@@ -1,92 +1,32 @@
 """Checks whether another query uses a copy of this query's checkpoint (R28).
 
 The lineage is the id that all copies of one checkpoint share. `LineageWatch` describes the group after each assignment.
-`DuplicateLineageCheck` decides from the descriptions whether this query may plan. A member publishes its `RunIdentity`
-in the user data of its subscription, as compact JSON, whose first key is the number of the format.
+`DuplicateLineageCheck` decides from the descriptions whether this query may plan.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Set
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.steps import NOW, Steps, Until
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.group import events as ev
-from streamgroup.kafka.wire.primitives import Bytes
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.model import GroupDescription, GroupState, MemberDescription
 
 DESCRIBE_TIMEOUT_S = 2.0
 """Timeout of the request to the group coordinator; the next assignment sends it again. Other requests wait
 meanwhile."""
 
-# --- the identity ----------------------------------------------------------------------------------------------------
-
-FORMAT = 1
-
-_MAX_IDENTITY_BYTES = 4096
-"""More bytes than any identity. Longer user data is not parsed."""
-_GENERATION_BYTES = 4
-"""Cooperative members write their generation before the identity (`sticky.encode_user_data`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunIdentity:
-    """Identifies one start of a query on one checkpoint, in the user data of JoinGroup.
-
-    `lineage` (the id that all copies of a checkpoint share) and `run` are also in the query's offset documents (R1).
-    `admitted`: the query has looked for another live member of its lineage and found none. `asking`: the query makes
-    all members rejoin, so that they report their identities.
-    """
-
-    lineage: str
-    run: str
-    admitted: bool = False
-    asking: bool = False
-
-
-def encode_identity(identity: RunIdentity) -> bytes:
-    """Return the user data. The same identity gives the same bytes."""
-    document = {"streamgroup": FORMAT, "lineage": identity.lineage, "run": identity.run, "admitted": identity.admitted}
-    if identity.asking:
-        document["asking"] = True
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def decode_identity(data: Bytes | None) -> RunIdentity | None:
-    """Parse an identity. Return None without user data, or if it is another client's or has a later format.
-
-    Other assignors define their own user data, so no content is an error.
-    """
-    if not data or len(data) > _MAX_IDENTITY_BYTES:
-        return None
-    text = bytes(data)
-    if not text.startswith(b"{"):
-        text = text[_GENERATION_BYTES:]
-    try:
-        document: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(document, dict) or type(document.get("streamgroup")) is not int:
-        return None
-    match document:
-        case {"streamgroup": 1, "lineage": str(lineage), "run": str(run), "admitted": bool(admitted)}:
-            return RunIdentity(lineage, run, admitted, document.get("asking") is True)
-    return None
-
-
-# --- the watch -------------------------------------------------------------------------------------------------------
-
 
 class LineageWatch:
     """Describes the group after each assignment, to find another query that uses a copy of this query's checkpoint.
 
     `identify(user_data, rejoin, now)` sets the member's user data, and with `rejoin` makes it join again at once.
-    `note(level, line)` writes a log line. `is_static`: the member has a `group.instance.id`.
+    `note(level, line)` writes a log line. `is_static`: the member has a `group.instance.id`. `weight` is its weight.
     """
 
     def __init__(
@@ -97,8 +37,10 @@ class LineageWatch:
         identify: Callable[[bytes, bool, float], None],
         note: Callable[[int, str], None],
         is_static: bool = False,
+        weight: int = 1,
     ) -> None:
         self._group = group
+        self._weight = weight
         self._session_timeout_s = session_timeout_s
         self._identify = identify
         self._note = note
@@ -111,7 +53,7 @@ class LineageWatch:
 
     def begin(self, lineage: str, run: str) -> bytes:
         """Begin the check for this lineage and run id; return the user data for the first JoinGroup."""
-        me = RunIdentity(lineage, run)
+        me = RunIdentity(lineage, run, weight=self._weight)
         self._check = DuplicateLineageCheck(self._group, me, self._session_timeout_s, is_static=self._is_static)
         return encode_identity(self._check.identity)
 
@@ -278,7 +220,7 @@ class DuplicateLineageCheck:
     @property
     def identity(self) -> RunIdentity:
         """The identity that the subscription in JoinGroup shows to the other members."""
-        return RunIdentity(self._me.lineage, self._me.run, self.admitted, self.asking)
+        return replace(self._me, admitted=self.admitted, asking=self.asking)
 
     @property
     def asks_again(self) -> bool:

@@ -80,6 +80,7 @@ class Run:
             identify=self._identify,
             note=self._note,
             is_static=member.is_static,
+            weight=config.weight,
         )
         # No other member waits for a standalone one, so a listener or a leave would not help the group.
         self._silence = SilenceWatch(

@@ -175,6 +175,7 @@ def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
         retry_backoff_ms=options.client.retry_backoff_ms,
         retry_backoff_max_ms=options.client.retry_backoff_max_ms,
         strategies=group.strategies,
+        weight=group.weight,
         requester=requester_of(options.client),
     )
 
@@ -184,6 +185,7 @@ def run_config(options: SourceOptions, group: GroupOptions) -> RunConfig:
     return RunConfig(
         group_id=group.group_id,
         is_member=group.is_member,
+        weight=group.weight,
         location=group.offset_location,
         subscription=options.subscription,
         starting=options.starting,

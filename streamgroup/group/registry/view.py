@@ -251,7 +251,7 @@ def share(
             (f"{consumer}-{n}" for consumer, streams in consumers.items() for n in range(streams.get(topic, 0))),
             key=java_order,
         )
-        for thread, places in zip(threads, chunks(len(numbers), len(threads)), strict=False):
+        for thread, places in zip(threads, chunks(len(numbers), [1] * len(threads)), strict=True):
             falls_to |= dict.fromkeys((TopicPartition(topic, numbers[place]) for place in places), thread)
     return falls_to
 

@@ -19,12 +19,12 @@ from streamgroup.coordinator.log_output import NOTES
 from streamgroup.coordinator.planning import loss
 from streamgroup.coordinator.planning.document import from_value, to_value
 from streamgroup.coordinator.run import interface, lifecycle, spark_calls
-from streamgroup.coordinator.run.lineage import RunIdentity, decode_identity, encode_identity
 from streamgroup.coordinator.threads import assemble
 from streamgroup.coordinator.threads import log_watcher as watching
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
 from streamgroup.errors import BrokerError, ConfigError, DataLossError, ErrorCode, StreamGroupError, TransportError
 from streamgroup.group.commits import CommitMetadata
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.kafka.net import resolve
 from streamgroup.kafka.net.connection_totals import TOTALS

@@ -28,10 +28,11 @@ from streamgroup.group.assignment import (
     read_roster,
 )
 from streamgroup.group.assignor_types import GroupMember, java_order, subscribed
-from streamgroup.group.assignors import ASSIGNORS, COOPERATIVE, chunks, member_order
+from streamgroup.group.assignors import ASSIGNORS, COOPERATIVE, WEIGHTED, chunks, member_order
 from streamgroup.group.events import MetadataRefreshed
 from streamgroup.group.requests import JoinSubscription, join_group
 from streamgroup.group.timing import MemberConfig
+from streamgroup.group.user_data import RunIdentity, encode_identity
 from streamgroup.kafka.wire.consumer import (
     ConsumerSubscription,
     by_topic,
@@ -290,7 +291,45 @@ def test_chunks_follow_the_brokers_three_members_two_brokers() -> None:
     [(18, 4, [5, 5, 4, 4]), (6, 3, [2, 2, 2]), (2, 3, [1, 1, 0]), (0, 2, [0, 0]), (7, 1, [7]), (7, 2, [4, 3])],
 )
 def test_the_first_members_take_one_more(count: int, parts: int, sizes: list[int]) -> None:
-    assert [len(chunk) for chunk in chunks(count, parts)] == sizes
+    assert [len(chunk) for chunk in chunks(count, [1] * parts)] == sizes
+
+
+@pytest.mark.parametrize(
+    ("count", "weights", "sizes"),
+    [
+        (18, [1, 2, 3], [3, 6, 9]),
+        (18, [3, 1, 2], [9, 3, 6]),
+        (4, [2, 1], [3, 1]),  # 2.67 and 1.33
+        (1, [1, 9, 9], [0, 1, 0]),
+        (3, [1, 1_000_000], [0, 3]),
+        (0, [1, 2], [0, 0]),
+    ],
+)
+def test_chunks_are_in_proportion_to_the_weights(count: int, weights: list[int], sizes: list[int]) -> None:
+    assert [len(chunk) for chunk in chunks(count, weights)] == sizes
+
+
+@given(st.integers(0, 200), st.lists(st.integers(1, 50), min_size=1, max_size=9))
+def test_no_chunk_is_a_whole_place_from_its_share(count: int, weights: list[int]) -> None:
+    found = list(chunks(count, weights))
+    assert [place for chunk in found for place in chunk] == list(range(count))
+    assert all(abs(len(c) * sum(weights) - count * w) < sum(weights) for c, w in zip(found, weights, strict=True))
+
+
+def test_members_of_different_weights_share_by_streamgroup_range_and_no_other_strategy() -> None:
+    """18 partitions on 3 brokers: the chunks follow the brokers."""
+    identities = {name: encode_identity(RunIdentity("l", name, weight=int(name[1]))) for name in ("w1", "w2", "w3")}
+    rows = [
+        JoinGroupResponseMember(member_id=name, metadata=metadata(JoinSubscription(("t",), data), strategy)[strategy])
+        for name, data in identities.items()
+        for strategy in ["cooperative-sticky" if name == "w2" else "range"]
+    ]
+    members = read_roster(rows).members
+    layout = {"t": topic("t", [number % 3 for number in range(18)])}
+    sizes = {name: [len(share) for share in assign(members, layout).values()] for name, assign in ASSIGNORS.items()}
+    assert sizes.pop(WEIGHTED) == [3, 6, 9]
+    assert set(map(tuple, sizes.values())) == {(6, 6, 6)}
+    assert {tp.partition % 3 for tp in ASSIGNORS[WEIGHTED](members, layout)["w1"]} == {0}
 
 
 def test_partitions_without_a_leader_come_last() -> None:

@@ -109,6 +109,7 @@ EXAMPLES = {
     "kafkaConsumer.pollTimeoutMs": ("512", 512),
     "group.mode": ("Commit", GroupMode.COMMIT),
     "group.member": (" left ", "left"),
+    "group.member.weight": ("3", 3),
     "group.joinTimeout": ("90s", 90_000),
     "group.rebalanceWait": ("2 min", 120_000),
     "group.prefetch": ("3", 3),
@@ -603,6 +604,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"Subscribe": "clicks"}, "option subscribe is set twice"),
     ({"minPartitions": "0"}, r"^invalid value '0' for option minPartitions: expected an integer from 1 to 2147483647$"),
     (SESSION, r"heartbeat.interval.ms \(6000\) must be below kafka.session.timeout.ms \(6000\)"),
+    ({"group.member.weight": "auto"}, r"option group.member.weight: expected an integer from 1 to 1000000$"),
+    (
+        {"group.member.weight": "2", "kafka.partition.assignment.strategy": "range"},
+        r"group.member.weight \(2\) has no effect under kafka.partition.assignment.strategy range: only streamgroup",
+    ),
     ({"kafka.fetch.max.wait.ms": "30000"}, r"fetch.max.wait.ms \(30000\) must be below kafka.request.timeout.ms"),
     *(
         ({**NO_GROUP, "group.mode": mode}, rf"group\.mode={mode}. Add option\('kafka.group.id', '<name>'\), or .*=off")

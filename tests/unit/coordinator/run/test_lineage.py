@@ -16,13 +16,11 @@ from streamgroup.coordinator.run.lineage import (
     LOOK_AGAIN_S,
     DuplicateLineageCheck,
     LineageWatch,
-    RunIdentity,
-    decode_identity,
-    encode_identity,
     find_duplicates,
 )
 from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.group import events as ev
+from streamgroup.group.user_data import MOST_WEIGHT, RunIdentity, decode_identity, encode_identity
 from streamgroup.model import GroupDescription, MemberDescription
 from tests.unit.coordinator.run.run_shell import Call
 
@@ -360,6 +358,20 @@ class Asked:
         return sum(level == ev.WARNING and text in said for level, said in self.notes)
 
 
+def test_the_weight_of_the_member_stays_in_its_user_data() -> None:
+    told: list[bytes] = []
+    watch = LineageWatch(
+        "g", 45.0, identify=lambda data, rejoins, now: told.append(data), note=lambda level, text: None, weight=3
+    )
+    first = watch.begin("l", "r5")
+    watch.on_action(GIVEN, 0.0)
+    Call(watch.look(), 0.0).answered(group(MINE))
+    assert [decode_identity(data) for data in (first, *told)] == [
+        RunIdentity("l", "r5", weight=3),
+        RunIdentity("l", "r5", admitted=True, weight=3),
+    ]
+
+
 def test_nothing_is_held_up_before_the_check_begins() -> None:
     watch = LineageWatch("", 45.0, identify=lambda data, rejoins, now: None, note=lambda level, text: None)
     assert not watch.on_action(GIVEN, 0.0)
@@ -493,7 +505,9 @@ def test_user_data_of_another_client_is_no_identity(data: bytes) -> None:
     assert decode_identity(data) is None
 
 
-IDENTITIES = st.builds(RunIdentity, st.text(max_size=40), st.text(max_size=40), st.booleans())
+IDENTITIES = st.builds(
+    RunIdentity, st.text(max_size=40), st.text(max_size=40), st.booleans(), weight=st.integers(1, MOST_WEIGHT)
+)
 
 
 @given(IDENTITIES, st.integers(0, 2**30))
@@ -534,6 +548,11 @@ def test_more_than_ours_can_be_is_not_parsed() -> None:
     assert decode_identity(b"[" * 4000) is None
     assert decode_identity(None) is None
     assert decode_identity(b"") is None
+
+
+@pytest.mark.parametrize("weight", [0, -1, MOST_WEIGHT + 1, True, "3", 2.0, None])
+def test_a_weight_that_cannot_be_is_1(weight: Any) -> None:
+    assert decode_identity(json.dumps(OURS | {"weight": weight}).encode()) == RunIdentity("l", "r")
 
 
 def test_what_a_later_release_adds_is_left_alone() -> None:

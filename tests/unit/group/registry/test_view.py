@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroup.coordinator.run.lineage import RunIdentity, decode_identity, encode_identity, find_duplicates
+from streamgroup.coordinator.run.lineage import find_duplicates
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.group.registry.view import (
     OwnerNode,
@@ -21,6 +21,7 @@ from streamgroup.group.registry.view import (
     subtrees,
     view_of,
 )
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
 from streamgroup.model import Broker, Dialect, GroupState, TopicPartition
 from streamgroup.znodes import Subtree, ZNode
 from tests.fakes.nodes import nodes_of
