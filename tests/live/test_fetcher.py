@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamgroup.errors import DataLossError
 from streamgroup.executor.read.fetcher import read
+from streamgroup.executor.read.kafka import KafkaLookup
 from streamgroup.kafka.cluster.changes import create_topics
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.records.columns import SCHEMA
@@ -234,6 +235,27 @@ def test_a_leader_that_dies_in_the_middle_of_a_read_is_followed_to_its_successor
         for each in rows:
             found += each["offset"].to_pylist()
         assert found == list(range(20_000))
+
+
+@pytest.mark.long
+def test_a_former_leader_names_its_successor_and_no_metadata_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KIP-951: Fetch v16 and later."""
+    with KafkaServer(brokers=3) as server:
+        cluster = KafkaCluster(options_for(server))
+        deadline = cluster.deadline(60_000)
+        create_topics(cluster, {"named": 1}, deadline, replication_factor=3)
+        produce(server, "named", [b"%d" % i for i in range(1_000)], acks="all")
+        task = plan(server, ("named", 0, 0, 1_000))
+        leader = task.ranges[0].leader
+        (node,) = [node for node in server.brokers if leader is not None and node.port == leader.port]
+        retry = cluster.retry("election", deadline)
+        node.kill()
+        while cluster.snapshot(["named"], deadline, refresh=True).leader(TopicPartition("named", 0)) in {leader, None}:
+            retry.again("no other leader yet")
+        cluster.close()
+        node.restart()
+        monkeypatch.setattr(KafkaLookup, "look_up", None)
+        assert [row["offset"] for row in table(server, task).to_pylist()] == list(range(1_000))
 
 
 @pytest.mark.long

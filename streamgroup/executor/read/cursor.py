@@ -52,6 +52,8 @@ class Cursor:
     """The follower to fetch from (KIP-392); None for the leader."""
     named_replica: int | None = None
     """The id of the follower that the leader has named, until `ReadReplicas` goes there."""
+    named_leader: tuple[Broker, int] | None = None
+    """The leader and its epoch that the last broker has named with its error (KIP-951)."""
     is_leader_only: bool = False
     """Whether requests tell the leader no rack, so that it names no follower: one has failed or lags behind."""
     review_at: float = math.inf
@@ -114,6 +116,14 @@ class Cursor:
         """Fetch from `leader` from now on, beginning after the delivered records."""
         self.leader, self.leader_epoch, self.failure = leader, leader_epoch, None
         self.ahead = self.position
+
+    def follow_named_leader(self) -> bool:
+        """Move to the leader that the broker has named, if its epoch is newer; return whether it is."""
+        named, self.named_leader = self.named_leader, None
+        if named is None or named[1] <= self.leader_epoch:
+            return False
+        self.move_to(*named)
+        return True
 
     def mark_redirected(self, node_id: int) -> None:
         """Record that the leader has named the follower `node_id` instead of sending records (KIP-392)."""

@@ -408,6 +408,7 @@ class Pipeline:
         cursor, frames = fetched.cursor, fetched.frames
         if fetched.error is not None:
             cursor.mark_failed(fetched.error, self._clock())
+            cursor.named_leader = fetched.leader if cursor.replica is None else None
             return None
         assert frames is not None
         if cursor.replica is None:

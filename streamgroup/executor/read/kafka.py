@@ -7,7 +7,7 @@ planned records a log still has, by Metadata, ListOffsets and OffsetForLeaderEpo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from streamgroup.advice import Operation, refusal
@@ -150,11 +150,17 @@ class KafkaFetchProtocol(FetchProtocol):
             if (cursor := by_key.pop((topic.topic or topic.topic_id, row.partition_index), None)) is not None
         ]
         # A throttled response is empty, whatever the log holds. One with records may lack room for other partitions.
+        brokers = {
+            node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints
+        }
         is_proof = not response.throttle_time_ms and not any(row.records for _, row in rows)
         fetched = []
         comes_first = True
         for cursor, row in rows:
-            fetched.append(self._fetched(cursor, row, is_proof, comes_first))
+            if row.error_code:
+                fetched.append(Fetched(cursor, error_of(row.error_code), leader=_named_leader(row, brokers)))
+            else:
+                fetched.append(self._fetched(cursor, row, is_proof, comes_first))
             comes_first = comes_first and not row.records
         return fetched
 
@@ -162,8 +168,6 @@ class KafkaFetchProtocol(FetchProtocol):
         return (cursor.tp.topic if self._version <= LAST_WITH_NAMES else cursor.topic_id), cursor.tp.partition
 
     def _fetched(self, cursor: Cursor, row: PartitionData, is_proof: bool, comes_first: bool) -> Fetched:
-        if row.error_code != ErrorCode.NONE:
-            return Fetched(cursor, error_of(row.error_code))
         return Fetched(
             cursor,
             frames=Frames(memoryview(row.records or b""), cursor.ahead, cursor.until),
@@ -208,6 +212,11 @@ class KafkaFetchProtocol(FetchProtocol):
         if max(size, cursor.asked_bytes + 1) > self._max_message_bytes:
             raise _too_large_to_ask_for(cursor, size, self._max_message_bytes)
         cursor.min_bytes = min(max(size, 2 * cursor.asked_bytes), self._max_message_bytes)
+
+
+def _named_leader(row: PartitionData, brokers: Mapping[int, Broker]) -> tuple[Broker, int] | None:
+    leader = brokers.get(row.current_leader.leader_id)
+    return None if leader is None else (leader, row.current_leader.leader_epoch)
 
 
 def _named(row: PartitionData) -> int | None:

@@ -58,6 +58,8 @@ class Fetched(NamedTuple):
     """Whether no partition before this one in the response has records."""
     read_replica: int | None = None
     """The id of the follower to fetch from, if the leader names one (KIP-392)."""
+    leader: tuple[Broker, int] | None = None
+    """With an error: the current leader and its epoch, if the broker names them (KIP-951)."""
 
 
 class Portion(NamedTuple):

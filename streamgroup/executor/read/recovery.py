@@ -108,9 +108,12 @@ class Recovery:
     def mend(self, cursors: Sequence[Cursor]) -> None:
         """Back off, then find the current leaders of `cursors` and clear their failures.
 
+        A cursor whose broker has named a newer leader moves there at once (KIP-951).
+
         Raises DataLossError, TransportError for a range that has timed out, and BrokerError for an error that retrying
         cannot resolve.
         """
+        cursors = [cursor for cursor in cursors if not cursor.follow_named_leader()]
         for cursor in cursors:
             if not cursor.done:
                 self._lookup.require_mendable(cursor)

@@ -142,6 +142,22 @@ def test_an_answer_gives_each_partition_its_records_or_its_error() -> None:
     assert (first.comes_first, second.comes_first) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("leader", "named"),
+    [(3, (Broker(3, "kafka-3", 9094, "b"), 8)), (4, None), (-1, None)],
+    ids=["", "no address", "none"],
+)
+def test_a_broker_that_does_not_lead_names_the_leader(leader: int, named: tuple[Broker, int] | None) -> None:
+    row = wire.PartitionData(
+        partition_index=0,
+        error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        current_leader=wire.LeaderIdAndEpoch(leader_id=leader, leader_epoch=8),
+    )
+    endpoint = wire.NodeEndpoint(node_id=3, host="kafka-3", port=9094, rack="b")
+    (refused,) = read(answer(row, node_endpoints=(endpoint,)), cursor())
+    assert (refused.error, refused.leader) == (error_of(ErrorCode.NOT_LEADER_OR_FOLLOWER), named)
+
+
 def test_an_error_of_the_whole_answer_names_the_broker_and_the_partitions() -> None:
     refused = r"broker h:92 refused a Fetch of orders-0 at offset 5 .*: FETCH_SESSION_ID_NOT_FOUND"
     with pytest.raises(TransportError, match=refused):

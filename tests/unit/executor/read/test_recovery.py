@@ -174,6 +174,23 @@ def test_a_failed_range_goes_on_at_its_new_leader() -> None:
     assert early.failure is None
 
 
+@pytest.mark.parametrize(("epoch", "follows"), [(8, True), (7, False), (6, False)])
+def test_a_range_goes_at_once_to_a_newer_leader_that_its_broker_has_named(epoch: int, follows: bool) -> None:
+    lookup = ScriptedLookup()
+    lookup.leader = LEADER
+    moved, other = waiting(98.0, 0), waiting(98.0, 1)
+    for each in (moved, other):
+        each.mark_failed(error_of(ErrorCode.NOT_LEADER_OR_FOLLOWER), 98.0)
+        each.leader_epoch = 7
+    moved.named_leader = OTHER, epoch
+    tested = recovery(lookup, Clock(100.0))
+    tested.mend([moved])
+    assert (moved.leader, moved.failure) == (OTHER if follows else LEADER, None)
+    assert bool(lookup.asked) is not follows
+    tested.mend([moved, other])
+    assert lookup.asked[-1][0] == "look_up", "a name counts once"
+
+
 def test_a_failure_that_no_waiting_mends_ends_the_task_at_once() -> None:
     lookup = ScriptedLookup()
     lookup.mendable = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "orders-0")
