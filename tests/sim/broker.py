@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.membership import Membership
 from streamgroup.group.standalone import StandaloneMember
+from streamgroup.kafka.wire.messages.admin import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from streamgroup.kafka.wire.messages.group import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -238,6 +239,8 @@ def _refusal(request: Any, code: int) -> Any:
             return commit_answer(request, lambda _: code)
         case OffsetFetchRequest():
             return fetch_answer(GROUP_ID, {}, code)
+        case DescribeGroupsRequest():
+            return DescribeGroupsResponse(groups=(DescribedGroup(group_id=GROUP_ID, error_code=code),))
         case _:
             return type(request).RESPONSE(error_code=code)
 

@@ -15,7 +15,7 @@ from tests.sim.spark import POINTS, TABLE_POINTS, Checkpoint, Directory
 from tests.sim.world import Query, World
 from tests.sim.zkclient import Client
 
-REQUESTS = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbeat")
+REQUESTS = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbeat", "DescribeGroups")
 """While one of these is under way a query may be killed, too."""
 OF_REGISTRY = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "ReadSubtrees", "Transact", "Transact")
 """The same, where the group is in ZooKeeper."""
