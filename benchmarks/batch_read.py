@@ -90,7 +90,7 @@ def measure(spark: SparkSession, server: KafkaServer, case: Case, records: int, 
 @record_option
 def main(*, pairs: int, records: int, tls: bool, as_json: bool, chart: Path | None, record: str | None) -> None:
     """Compare batch reads with Spark's own connector."""
-    with KafkaServer("4.1.1", security="SSL" if tls else None, jvm_flags=("-Xmx1g", "-Xms1g")) as server:
+    with KafkaServer(security="SSL" if tls else None, jvm_flags=("-Xmx1g", "-Xms1g")) as server:
         spark = session()
         results = []
         for case in CASES:

@@ -90,7 +90,7 @@ def measure(frame: DataFrame, server: KafkaServer, case: Case, records: int, pai
 @record_option
 def main(*, pairs: int, records: int, only: str | None, as_json: bool, chart: Path | None, record: str | None) -> None:
     """Compare batch writes with Spark's own sink."""
-    with KafkaServer("4.1.1", config=BROKER, jvm_flags=("-Xmx1g", "-Xms1g")) as server:
+    with KafkaServer(config=BROKER, jvm_flags=("-Xmx1g", "-Xms1g")) as server:
         spark = session()
         results = []
         for size in (100, 1000):

@@ -73,7 +73,7 @@ def run(
 @click.option("--restarts", is_flag=True, help="Kill the broker and start it again after each line.")
 def main(batches: int, *, restarts: bool) -> None:
     """Print the memory of a coordinator, and its growth after the first tenth of the batches."""
-    with KafkaServer("4.1.1") as server:
+    with KafkaServer() as server:
         fill(server, CASE, (batches + 100) * RECORDS)
         options = parse_source(
             {

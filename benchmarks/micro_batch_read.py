@@ -56,7 +56,7 @@ def fill(spark: SparkSession, server: KafkaServer, records: int) -> None:
 @record_option
 def main(*, rounds: int, batches: int, as_json: bool, chart: Path | None, record: str | None) -> None:
     """Compare the smallest micro-batch with Spark's own source."""
-    with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server, micro_batch_session() as spark:
+    with KafkaServer(jvm_flags=("-Xmx1g", "-Xms1g")) as server, micro_batch_session() as spark:
         fill(spark, server, 4 * (WARM_UP + batches))
         results = take_turns({source: partial(start, spark, source, server) for source in SIDES}, rounds, batches)
     if chart is not None:

@@ -72,7 +72,7 @@ def start(spark: SparkSession, sink: str, server: KafkaServer, checkpoint: Path)
 @record_option
 def main(*, rounds: int, batches: int, as_json: bool, chart: Path | None, record: str | None) -> None:
     """Compare the smallest micro-batch with Spark's own sink."""
-    with KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as server, micro_batch_session() as spark:
+    with KafkaServer(jvm_flags=("-Xmx1g", "-Xms1g")) as server, micro_batch_session() as spark:
         spark.dataSource.register(sink_that_does_nothing())
         for sink in SINKS:
             create_topic(server, f"micro-batch-{sink}")

@@ -33,6 +33,7 @@ from streamgroup.jobs.mirror.query import mirror
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import HadoopFiles
 from streamgroup.testing import KafkaServer, java_tool
+from streamgroup.testing.releases import NEWEST
 
 CASES = (Case("100 B", 100, 1.0), Case("1000 B", 1000, 0.25))
 PRODUCER = {"batch.size": "524288", "linger.ms": "20", "compression.type": "lz4"}
@@ -143,12 +144,12 @@ def run(side: str, spark: SparkSession, clusters: tuple[KafkaServer, KafkaServer
 @click.command()
 @click.option("--pairs", default=3, show_default=True, help="Pairs that count, for each case.")
 @click.option("--records", default=1_000_000, show_default=True, help="Records of 100 bytes; a quarter of 1000 bytes.")
-@click.option("--source", "version", default="4.1.1", show_default=True, help="Kafka release of the source.")
+@click.option("--source", "version", default=NEWEST, show_default=True, help="Kafka release of the source.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def main(pairs: int, records: int, version: str, as_json: bool) -> None:
     """Compare the mirror job with MirrorMaker."""
     flags = ("-Xmx768m", "-Xms768m")
-    with KafkaServer(version, jvm_flags=flags) as source, KafkaServer("4.1.1", jvm_flags=flags) as destination:
+    with KafkaServer(version, jvm_flags=flags) as source, KafkaServer(jvm_flags=flags) as destination:
         spark = session()
         streamgroup.listen(spark)
         results = []

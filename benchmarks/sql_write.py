@@ -166,7 +166,7 @@ def main(*, pairs: int, records: int, batches: int, as_json: bool) -> None:
     """Compare a stream into PostgreSQL with Spark's JDBC sink."""
     jars = [str(jar) for module in (*CONNECTOR, DRIVER) for jar in resolve(*module, transitive=False)]
     with (
-        KafkaServer("4.1.1", jvm_flags=("-Xmx1g", "-Xms1g")) as kafka,
+        KafkaServer(jvm_flags=("-Xmx1g", "-Xms1g")) as kafka,
         PostgresServer(settings={"shared_buffers": "512MB", "max_wal_size": "8GB"}) as postgres,
         tempfile.TemporaryDirectory() as home,
     ):

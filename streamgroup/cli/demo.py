@@ -44,6 +44,7 @@ from streamgroup.options.parse import parse_sink
 from streamgroup.options.types import Isolation
 from streamgroup.spark_home import spark_submit
 from streamgroup.testing import KafkaServer
+from streamgroup.testing.releases import NEWEST
 
 TOPIC, GROUP, PARTITIONS = "orders", "orders-ingest", 6
 SHARED = {"a": PARTITIONS // 2, "b": PARTITIONS // 2}
@@ -111,8 +112,8 @@ columns = ["CAST(CAST(value AS STRING) AS BIGINT) AS number", "partition", "offs
 
     def run(self) -> bool:
         with ExitStack() as stack:
-            self.say("starting Kafka 4.1.1 (one broker, KRaft)")
-            kafka = stack.enter_context(KafkaServer("4.1.1", data_dir=self.home / "kafka"))
+            self.say(f"starting Kafka {NEWEST} (one broker, KRaft)")
+            kafka = stack.enter_context(KafkaServer(data_dir=self.home / "kafka"))
             watch = stack.enter_context(Watch(kafka.bootstrap_servers, GROUP))
             watch.create_topic(TOPIC, PARTITIONS)
             self.note(f"brokers at {kafka.bootstrap_servers}; topic {TOPIC} with {PARTITIONS} partitions")

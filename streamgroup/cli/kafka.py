@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamgroup.cli._click import OUTPUT, SectionedCommand, flag, json_option, option
-from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES
+from streamgroup.testing.releases import NEWEST, RELEASES
 
 if TYPE_CHECKING:
     from streamgroup.testing.background import BackgroundClient, BackgroundKafka
@@ -50,7 +50,7 @@ _SECURITY = "Security"
     _BROKERS,
     "--version",
     type=click.Choice(list(RELEASES)),
-    default=DEFAULT_VERSION,
+    default=NEWEST,
     show_default=True,
     help="Version of Kafka.",
 )

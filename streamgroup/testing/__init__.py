@@ -1,6 +1,6 @@
 """Real Kafka, ZooKeeper, PostgreSQL and MariaDB servers as local processes, for the demo and for tests.
 
-    with KafkaServer(version="4.1.1") as kafka:
+    with KafkaServer(brokers=3) as kafka:
         print(kafka.bootstrap_servers)
 
 The names are imported on first use: the pytest plugin must cost nothing for test suites that do not use it.

@@ -340,8 +340,8 @@ def java_tool(version: str, main_class: str, *arguments: str, jvm_flags: Sequenc
     """Return the argv of one of Kafka's own tools, for `subprocess`.
 
     For instance `org.apache.kafka.tools.consumer.ConsoleConsumer` and
-    `org.apache.kafka.tools.consumer.group.ConsumerGroupCommand`, which Kafka's shell scripts start too. Before 3.x they
-    are `kafka.tools.ConsoleConsumer`, `kafka.admin.ConsumerGroupCommand` and so on.
+    `org.apache.kafka.tools.consumer.group.ConsumerGroupCommand`, which Kafka's shell scripts start too. In 3.6.2 and
+    before they are `kafka.tools.ConsoleConsumer`, `kafka.admin.ConsumerGroupCommand` and so on.
     """
     tools = release_of(version).tools
     # Without its dependencies: the tools that call brokers need only those of the broker.

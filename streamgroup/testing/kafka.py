@@ -31,7 +31,7 @@ from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import brokers_known_to, leaders_known_to
 from streamgroup.testing.processes import START_TIMEOUT_S, ServerProcess, ServerStartError, on_free_ports
 from streamgroup.testing.proxy import Proxy
-from streamgroup.testing.releases import DEFAULT_VERSION, Quorum, Release, release_of
+from streamgroup.testing.releases import NEWEST, Quorum, Release, release_of
 from streamgroup.testing.zookeeper import ZooKeeperServer
 from streamgroup.testing.zookeeper_mode import ZooKeeperMode, zookeeper_client
 
@@ -77,7 +77,7 @@ class KafkaServer:
 
     def __init__(
         self,
-        version: str = DEFAULT_VERSION,
+        version: str = NEWEST,
         brokers: int = 1,
         config: Mapping[str, object] | None = None,
         *,
@@ -709,7 +709,7 @@ def _await_leaders(server: KafkaServer, name: str, partitions: int, timeout_s: f
 _LOCK_TIMEOUT_S = 180.0
 
 
-def archive_classes(version: str = DEFAULT_VERSION) -> None:
+def archive_classes(version: str = NEWEST) -> None:
     """Archive the classes of this release's broker and of ZooKeeper, unless it has been done.
 
     Starts both once. Later starts of the same servers then take half of the CPU time. Takes some 10 s and 100 MB in

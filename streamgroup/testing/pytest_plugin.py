@@ -28,9 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def streamgroup_kafka(pytestconfig: pytest.Config) -> Iterator[KafkaServer]:
     """A real Kafka of one broker for the whole session, one per worker under pytest-xdist."""
     from streamgroup.testing import KafkaServer  # noqa: PLC0415
-    from streamgroup.testing.releases import DEFAULT_VERSION  # noqa: PLC0415
+    from streamgroup.testing.releases import NEWEST  # noqa: PLC0415
 
-    version = pytestconfig.getoption(_OPTION) or pytestconfig.getini(_INI) or DEFAULT_VERSION
+    version = pytestconfig.getoption(_OPTION) or pytestconfig.getini(_INI) or NEWEST
     with KafkaServer(version) as server:
         yield server
 

@@ -91,11 +91,17 @@ RELEASES = {
         _registered("0.9.0.1", listeners=Listeners.ONE),
         _registered("0.10.2.2", extra=(Coordinate("javax.xml.bind", "jaxb-api", "2.3.1"),)),
         _registered("1.1.1"),
+        Release("2.8.2", "2.13", Quorum.ZOOKEEPER, tools_apart=False),
+        Release("3.6.2", "2.13", Quorum.KRAFT),
         Release("3.9.1", "2.13", Quorum.KRAFT),
+        Release("4.0.1", "2.13", Quorum.KRAFT),
         Release("4.1.1", "2.13", Quorum.KRAFT),
+        Release("4.2.1", "2.13", Quorum.KRAFT),
+        Release("4.3.1", "2.13", Quorum.KRAFT),
     )
 }
-DEFAULT_VERSION = "4.1.1"
+NEWEST = next(reversed(RELEASES))
+"""The release that `KafkaServer` starts by default."""
 
 
 def release_of(version: str) -> Release:

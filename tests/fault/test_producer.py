@@ -17,6 +17,7 @@ from streamgroup.executor.pools import PRODUCERS
 from streamgroup.executor.write.sink_writer import SinkWriter, write
 from streamgroup.options.parse import parse_sink
 from streamgroup.testing import Direction, End, Fault, KafkaServer
+from streamgroup.testing.releases import NEWEST
 from tests.conftest import MakeTopic
 from tests.fault.cutter import Cut, CutPlan, Cutter, plan_of
 from tests.fault.harness import Streams
@@ -217,7 +218,7 @@ def test_cuts_and_a_crash_of_the_only_broker_which_is_an_old_one(
     check(written_under(old_kafka, topic, rounds, idempotence, report), rounds, idempotence)
 
 
-@pytest.mark.parametrize("version", ["1.1.1", "4.1.1"])
+@pytest.mark.parametrize("version", ["1.1.1", NEWEST])
 def test_batches_that_the_only_broker_appends_before_a_crash_and_then_forgets_are_written_once(
     version: str, make_topic: MakeTopic
 ) -> None:

@@ -11,6 +11,7 @@ from streamgroup.errors import AuthenticationError
 from streamgroup.executor.write.sink_writer import write
 from streamgroup.options.parse import parse_sink
 from streamgroup.testing import KafkaServer
+from streamgroup.testing.releases import NEWEST
 from tests.conftest import MakeTopic
 from tests.old_kafka import run_tool
 from tests.read_back import read_by_the_source
@@ -18,9 +19,9 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(300), pytest.mark.usefixtures("fresh_process")]
 
-SECRET_KEYS = {"4.1.1": "delegation.token.secret.key", "1.1.1": "delegation.token.master.key"}
+SECRET_KEYS = {NEWEST: "delegation.token.secret.key", "1.1.1": "delegation.token.master.key"}
 """The brokers' property with the key that makes the tokens."""
-TOOLS = {"4.1.1": "org.apache.kafka.tools.DelegationTokenCommand", "1.1.1": "kafka.admin.DelegationTokenCommand"}
+TOOLS = {NEWEST: "org.apache.kafka.tools.DelegationTokenCommand", "1.1.1": "kafka.admin.DelegationTokenCommand"}
 SEEN_S = 30.0
 """Until all brokers know a token, and have forgotten one that was expired."""
 

@@ -10,6 +10,7 @@ import pytest
 
 from streamgroup.errors import KAFKA_ERRORS, ErrorCode, Refresh
 from streamgroup.testing import jars
+from streamgroup.testing.releases import NEWEST
 
 pytestmark = pytest.mark.live
 
@@ -19,7 +20,7 @@ BEYOND_JAVAS_CLASSES = {ErrorCode.NOT_CONTROLLER, 106}
 
 
 def test_codes_names_and_what_to_do_are_javas() -> None:
-    classpath = os.pathsep.join(str(jar) for jar in jars.resolve("org.apache.kafka", "kafka-clients", "4.1.1"))
+    classpath = os.pathsep.join(str(jar) for jar in jars.resolve("org.apache.kafka", "kafka-clients", NEWEST))
     command = ["java", "-Xmx128m", "-cp", classpath, str(JAVA)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     seen = {}

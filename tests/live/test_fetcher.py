@@ -198,7 +198,7 @@ def test_a_reader_that_stops_early_does_not_disturb_the_next(kafka: KafkaServer,
 
 
 def test_a_broker_that_restarts_in_the_middle_of_a_read_is_waited_for() -> None:
-    with KafkaServer("4.1.1") as server:
+    with KafkaServer() as server:
         cluster = KafkaCluster(options_for(server))
         create_topics(cluster, {"restart": 1}, cluster.deadline(60_000))
         cluster.close()
@@ -217,7 +217,7 @@ def test_a_broker_that_restarts_in_the_middle_of_a_read_is_waited_for() -> None:
 
 @pytest.mark.long
 def test_a_leader_that_dies_in_the_middle_of_a_read_is_followed_to_its_successor() -> None:
-    with KafkaServer("4.1.1", brokers=3) as server:
+    with KafkaServer(brokers=3) as server:
         cluster = KafkaCluster(options_for(server))
         create_topics(cluster, {"moves": 1}, cluster.deadline(60_000), replication_factor=3)
         cluster.close()

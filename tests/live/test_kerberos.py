@@ -24,7 +24,7 @@ from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.sasl import KerberosOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer, java_tool
-from streamgroup.testing.releases import release_of
+from streamgroup.testing.releases import NEWEST, release_of
 from streamgroup.testing.security.kdc import SERVICE, Kdc
 from tests.conftest import MakeTopic
 from tests.read_back import read_by_the_source
@@ -33,7 +33,7 @@ from tests.waiting import soon, wait_until
 pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(300)]
 
 SETUPS = [
-    *(("4.1.1", "SASL_PLAINTEXT"), ("4.1.1", "SASL_SSL"), ("1.1.1", "SASL_PLAINTEXT"), ("1.1.1", "SASL_SSL")),
+    *((NEWEST, "SASL_PLAINTEXT"), (NEWEST, "SASL_SSL"), ("1.1.1", "SASL_PLAINTEXT"), ("1.1.1", "SASL_SSL")),
     *(("0.10.2.2", "SASL_PLAINTEXT"), ("0.10.2.2", "SASL_SSL")),
 ]
 TOOL_TIMEOUT_S = 120

@@ -35,7 +35,7 @@ from streamgroup.jobs.mirror.plan import MirrorPlan
 from streamgroup.model import INITIAL_DOCUMENT, TopicPartition
 from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.testing import KafkaServer
-from streamgroup.testing.releases import release_of
+from streamgroup.testing.releases import NEWEST, release_of
 from tests.conftest import MakeTopic
 from tests.fault.harness import Stream
 from tests.least_rights import Mode, Needed, read_table
@@ -354,7 +354,7 @@ def log_end(case: Case, topic: str) -> int:
 # -- the servers and the cases -----------------------------------------------------------------------------------------
 
 
-RELEASES = ("4.1.1", "3.9.1", "1.1.1")
+RELEASES = (NEWEST, "3.9.1", "1.1.1")
 """The releases of the servers. Short tests run at the first one alone."""
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from streamgroup.testing import Kafka07Server, KafkaServer, ZooKeeperServer
 from streamgroup.testing.background import command_line
+from streamgroup.testing.releases import RELEASES
 
 pytestmark = [
     pytest.mark.live,
@@ -148,7 +149,7 @@ def test_a_kdc_listens_on_the_loopback_interface() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("version", ["4.1.1", "3.9.1", "1.1.1", "0.10.2.2", "0.9.0.1", "0.8.2.2", "0.7"])
+@pytest.mark.parametrize("version", RELEASES)
 def test_every_server_listens_on_the_loopback_interface(version: str) -> None:
     server = Kafka07Server(brokers=2) if version == "0.7" else KafkaServer(version, brokers=2)
     with server:

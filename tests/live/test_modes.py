@@ -213,7 +213,7 @@ def test_a_topic_that_appears_under_the_pattern_of_two_members_is_shared_from_it
 def test_a_group_that_gets_no_coordinator_is_reported_with_the_usual_cause(
     make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with KafkaServer("4.1.1", config={"offsets.topic.replication.factor": "3"}) as server:
+    with KafkaServer(config={"offsets.topic.replication.factor": "3"}) as server:
         topic = make_topic(server, 1)
         modes = {mode: query(server, mode, subscribe=topic, kafka__group__id=mode, group__mode=mode) for mode in MODES}
 

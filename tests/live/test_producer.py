@@ -24,6 +24,7 @@ from streamgroup.model import TopicPartition
 from streamgroup.options.parse import parse_sink
 from streamgroup.options.types import SinkOptions
 from streamgroup.testing import KafkaServer, Proxy
+from streamgroup.testing.releases import NEWEST
 from tests.conftest import MakeTopic
 from tests.old_kafka import java_consume, librdkafka, number, stored
 from tests.read_back import read_back, read_by_the_source
@@ -187,7 +188,7 @@ def test_brokers_are_found_in_zookeeper(old_kafka: KafkaServer, make_topic: Make
     assert found == [expected(batch, partition) for partition in range(PARTITIONS)]
 
 
-@pytest.mark.parametrize("version", ["0.8.2.2", "4.1.1"])
+@pytest.mark.parametrize("version", ["0.8.2.2", NEWEST])
 def test_a_topic_that_the_broker_creates_is_waited_for(version: str) -> None:
     batch = pa.record_batch({"value": pa.array([b"%d" % n for n in range(100)])})
     with KafkaServer(version, config={"auto.create.topics.enable": True, "num.partitions": 3}) as server:

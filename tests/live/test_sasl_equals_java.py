@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from streamgroup.options.sasl import parse_jaas
-from tests.live.java.cases import NEWEST, RELEASES
+from streamgroup.testing.releases import NEWEST
+from tests.live.java.cases import RELEASES
 from tests.live.java.write_sasl_vectors import (
     STORED_CONFIGS,
     VECTORS,

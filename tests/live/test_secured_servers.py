@@ -33,7 +33,7 @@ from streamgroup.testing import (
     write_pem,
     write_pkcs12,
 )
-from streamgroup.testing.releases import Listeners, release_of
+from streamgroup.testing.releases import NEWEST, Listeners, release_of
 from tests.conftest import MakeTopic
 from tests.read_back import consumed, read_by_the_source
 
@@ -77,13 +77,13 @@ class Setup:
 
 
 ALL_MECHANISMS = ("PLAIN", *SCRAM, "OAUTHBEARER")
-NEWEST = Setup("4.1.1", "SASL_SSL", ALL_MECHANISMS)
-MUTUAL = Setup("4.1.1", "SSL", mutual_tls=True)
-SHORT = [NEWEST, MUTUAL, Setup("0.10.2.2", "SASL_SSL", ("PLAIN", *SCRAM))]
+LARGEST = Setup(NEWEST, "SASL_SSL", ALL_MECHANISMS)
+MUTUAL = Setup(NEWEST, "SSL", mutual_tls=True)
+SHORT = [LARGEST, MUTUAL, Setup("0.10.2.2", "SASL_SSL", ("PLAIN", *SCRAM))]
 LONG = [
-    Setup("4.1.1", "SSL"),
-    Setup("4.1.1", "SASL_PLAINTEXT", ALL_MECHANISMS),
-    Setup("4.1.1", "SASL_SSL", ("PLAIN",), mutual_tls=True),
+    Setup(NEWEST, "SSL"),
+    Setup(NEWEST, "SASL_PLAINTEXT", ALL_MECHANISMS),
+    Setup(NEWEST, "SASL_SSL", ("PLAIN",), mutual_tls=True),
     *(Setup("3.9.1", security, ALL_MECHANISMS) for security in ("SASL_PLAINTEXT", "SASL_SSL")),
     Setup("3.9.1", "SSL", mutual_tls=True),
     *(Setup("1.1.1", security, ("PLAIN", *SCRAM)) for security in ("SASL_PLAINTEXT", "SASL_SSL")),
@@ -386,7 +386,7 @@ def test_a_client_refuses_a_broker_with_a_bad_certificate(make: Callable[[Author
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("version", ["4.1.1", "1.1.1"])
+@pytest.mark.parametrize("version", [NEWEST, "1.1.1"])
 def test_three_secured_brokers_behind_proxies_share_users_and_acls(version: str, make_topic: MakeTopic) -> None:
     setup = Setup(version, "SASL_SSL", ("SCRAM-SHA-512",))
     with KafkaServer(brokers=3, proxied=True, **setup.arguments) as server:
@@ -405,7 +405,7 @@ def test_three_secured_brokers_behind_proxies_share_users_and_acls(version: str,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("version", ["4.1.1", "0.10.2.2"])
+@pytest.mark.parametrize("version", [NEWEST, "0.10.2.2"])
 def test_a_kept_directory_starts_again_with_the_same_users(version: str, make_topic: MakeTopic, tmp_path: Path) -> None:
     setup = Setup(version, "SASL_SSL", ("SCRAM-SHA-256",))
     with KafkaServer(data_dir=tmp_path, **setup.arguments) as server:
@@ -453,7 +453,7 @@ def test_the_command_starts_a_secured_one_and_prints_its_options(
         assert file.read_text().splitlines() == java.splitlines()[1:]
         topic = "written-by-the-admin"
         argv = java_tool(
-            *("4.1.1", "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", blocks[0]),
+            *(NEWEST, "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", blocks[0]),
             *("--command-config", str(file), "--create", "--topic", topic),
         )
         ran = subprocess.run(argv, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)

@@ -38,6 +38,7 @@ from streamgroup.testing import (
 )
 from streamgroup.testing.ports import LOOPBACK, free_ports
 from streamgroup.testing.probe import accepts, brokers_known_to
+from streamgroup.testing.releases import NEWEST
 from tests.conftest import MakeTopic
 from tests.old_kafka import CODECS, Record, Stored, java_consume, java_produce, stored
 from tests.read_back import consumed
@@ -119,7 +120,7 @@ def test_kafkas_own_tools_run_against_the_broker(kafka41: KafkaServer, make_topi
     assert produce(kafka41, topic, [b"one", b"two"]) == []
     arguments = ("--bootstrap-server", kafka41.bootstrap_servers, "--topic", topic, "--from-beginning")
     argv = java_tool(
-        "4.1.1", "org.apache.kafka.tools.consumer.ConsoleConsumer", *arguments, "--max-messages=2", "--timeout-ms=20000"
+        NEWEST, "org.apache.kafka.tools.consumer.ConsoleConsumer", *arguments, "--max-messages=2", "--timeout-ms=20000"
     )
     ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert ran.stdout.split() == ["one", "two"], ran.stderr

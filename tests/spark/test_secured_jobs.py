@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamgroup.testing import KafkaServer
-from streamgroup.testing.releases import release_of
+from streamgroup.testing.releases import NEWEST, release_of
 from streamgroup.testing.security.client import Stores
 from tests.conftest import MakeTopic
 from tests.spark.console_consumer import java_consumer
@@ -44,9 +44,9 @@ class Setup:
 KERBEROS = ("GSSAPI",)
 """A server of its own: it needs a KDC."""
 SETUPS = [
-    Setup("4.1.1", "SSL"),
-    Setup("4.1.1", "SASL_SSL", ("PLAIN", *SCRAM, "OAUTHBEARER")),
-    Setup("4.1.1", "SASL_SSL", KERBEROS),
+    Setup(NEWEST, "SSL"),
+    Setup(NEWEST, "SASL_SSL", ("PLAIN", *SCRAM, "OAUTHBEARER")),
+    Setup(NEWEST, "SASL_SSL", KERBEROS),
     *(
         Setup(version, security, mechanisms)
         for version in ("1.1.1", "0.10.2.2")

@@ -19,7 +19,7 @@ from streamgroup.cli.groups import groups
 from streamgroup.cli.produce import produce
 from streamgroup.jobs import ingest
 from streamgroup.jobs.config import load
-from streamgroup.testing.releases import DEFAULT_VERSION
+from streamgroup.testing.releases import NEWEST
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
@@ -55,7 +55,7 @@ def test_the_cluster_has_a_broker_a_master_two_workers_and_the_job(services: dic
 
 def test_the_broker_is_the_one_that_the_tests_run_in_kraft_mode(services: dict[str, Any]) -> None:
     kafka = services["kafka"]
-    assert kafka["image"] == f"apache/kafka:{DEFAULT_VERSION}"
+    assert kafka["image"] == f"apache/kafka:{NEWEST}"
     settings = kafka["environment"]
     assert settings["KAFKA_PROCESS_ROLES"] == "broker,controller"
     listeners = dict(entry.split("://") for entry in settings["KAFKA_LISTENERS"].split(","))

@@ -15,8 +15,8 @@ from streamgroup.group.sticky import encode_user_data
 from streamgroup.kafka.wire.consumer import ConsumerSubscription, TopicPartitions, encode_subscription
 from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.testing import jars
+from streamgroup.testing.releases import NEWEST
 
-NEWEST = "4.1.1"
 RELEASES = (pytest.param("3.9.1", marks=pytest.mark.long), NEWEST)
 """The releases of Java's clients that are asked: the parameters of tests."""
 JAVA = Path(__file__).parent / "Assignors.java"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from tests.live.java.cases import NEWEST, ask_java
+from streamgroup.testing.releases import NEWEST
+from tests.live.java.cases import ask_java
 
 PROGRAM = Path(__file__).parent / "Patterns.java"
 VECTORS = Path(__file__).parents[2] / "vectors" / "java_regex.tsv"

@@ -16,6 +16,7 @@ from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cli.main import main
 from streamgroup.testing import background
 from streamgroup.testing.background import BackgroundClient, BackgroundKafka
+from streamgroup.testing.releases import NEWEST
 
 Starts = Callable[..., list[Any]]
 CONF = Path(__file__).parents[3] / "conf"
@@ -34,7 +35,7 @@ def run(*arguments: str) -> Result:
 def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Starts:
     """Let `up` start a Kafka of a version, and `down` stop it. Returns the arguments of the calls of `up`."""
 
-    def start(version: str = "4.1.1", zookeeper: str = "", clients: tuple[BackgroundClient, ...] = ()) -> list[Any]:
+    def start(version: str = NEWEST, zookeeper: str = "", clients: tuple[BackgroundClient, ...] = ()) -> list[Any]:
         calls: list[Any] = []
         known = BackgroundKafka(version, "127.0.0.1:5000", str(tmp_path), True, (), zookeeper, clients=clients)
 
@@ -66,9 +67,9 @@ def test_down_without_a_running_kafka_succeeds() -> None:
 
 @pytest.mark.parametrize("command", ["up", "down"])
 def test_up_and_down_print_the_kafka_for_programs(starts: Starts, command: str) -> None:
-    starts("4.1.1")
+    starts(NEWEST)
     told = json.loads(run(command, "--json").stdout)
-    assert (told["version"], told["bootstrap_servers"], told["nodes"]) == ("4.1.1", "127.0.0.1:5000", [])
+    assert (told["version"], told["bootstrap_servers"], told["nodes"]) == (NEWEST, "127.0.0.1:5000", [])
 
 
 @pytest.mark.parametrize(
@@ -156,11 +157,11 @@ IN_ZOOKEEPER = ClusterAddress(zookeeper="127.0.0.1:2181/k")
 @pytest.mark.parametrize(
     ("version", "clients", "where"),
     [
-        ("4.1.1", (), ClusterAddress("127.0.0.1:5000")),
+        (NEWEST, (), ClusterAddress("127.0.0.1:5000")),
         ("1.1.1", (), ClusterAddress("127.0.0.1:5000")),
         ("0.8.2.2", (), IN_ZOOKEEPER),
         ("0.7", (), IN_ZOOKEEPER),
-        ("4.1.1", (BackgroundClient("PLAIN", {}, "/p"),), ClusterAddress("127.0.0.1:5000", command_config=Path("/p"))),
+        (NEWEST, (BackgroundClient("PLAIN", {}, "/p"),), ClusterAddress("127.0.0.1:5000", command_config=Path("/p"))),
     ],
 )
 def test_up_serves_the_page_of_the_groups_where_they_are(
@@ -170,7 +171,7 @@ def test_up_serves_the_page_of_the_groups_where_they_are(
     clients: tuple[BackgroundClient, ...],
     where: ClusterAddress,
 ) -> None:
-    starts(version, "" if version == "4.1.1" else "127.0.0.1:2181/k", clients)
+    starts(version, "" if version == NEWEST else "127.0.0.1:2181/k", clients)
     served: list[ClusterAddress] = []
     monkeypatch.setattr("streamgroup.cli.kafka.options_text", lambda _: "")
     monkeypatch.setattr("streamgroup.cli.ui.serve_page", served.append)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.testing import background
 from streamgroup.testing.background import BackgroundKafka, BackgroundNode, command_line, has_ended, start_ticks
+from streamgroup.testing.releases import NEWEST
 from tests.waiting import soon, wait_until
 
 
@@ -42,7 +44,7 @@ def node(tmp_path: Path) -> Iterator[BackgroundNode]:
 
 
 def remember(state: Path, node: BackgroundNode, data: Path, *, keep: bool) -> BackgroundKafka:
-    known = BackgroundKafka("4.1.1", "127.0.0.1:1", str(data), keep, (node,))
+    known = BackgroundKafka(NEWEST, "127.0.0.1:1", str(data), keep, (node,))
     state.mkdir()
     (state / "kafka.json").write_text(json.dumps(known.as_json()))
     return known
@@ -126,7 +128,7 @@ def test_a_zookeeper_beside_the_brokers_is_none_of_them(node: BackgroundNode, st
     known = remember(state, node, tmp_path / "data", keep=True)
     nodes = (dataclasses.replace(node, name="zookeeper"), node)
     (state / "kafka.json").write_text(json.dumps(dataclasses.replace(known, nodes=nodes).as_json()))
-    assert background.up("4.1.1", 1, {}, None, None)[1]
+    assert background.up(NEWEST, 1, {}, None, None)[1]
 
 
 def test_down_ends_our_process_and_removes_our_data(node: BackgroundNode, state: Path, tmp_path: Path) -> None:
@@ -162,22 +164,22 @@ def test_up_beside_one_of_another_security_is_refused(node: BackgroundNode, stat
     with pytest.raises(
         StreamGroupError, match=r"with SASL_SSL and PLAIN: Kafka with no security runs at .* kafka down"
     ):
-        background.up("4.1.1", 1, {}, None, None, mechanisms=("PLAIN",))
+        background.up(NEWEST, 1, {}, None, None, mechanisms=("PLAIN",))
     client = background.BackgroundClient(
         "PLAIN", {"kafka.sasl.mechanism": "PLAIN"}, "/s/client.properties", ("-Dflag",)
     )
     secured = dataclasses.replace(known, clients=(client,))
     (state / "kafka.json").write_text(json.dumps(secured.as_json()))
-    assert background.up("4.1.1", 1, {}, None, None, mechanisms=("PLAIN",)) == (secured, True)
+    assert background.up(NEWEST, 1, {}, None, None, mechanisms=("PLAIN",)) == (secured, True)
     with pytest.raises(StreamGroupError, match=r"with no security: Kafka with SASL_SSL and PLAIN runs at"):
-        background.up("4.1.1", 1, {}, None, None)
+        background.up(NEWEST, 1, {}, None, None)
 
 
 def test_up_beside_one_of_another_version_is_refused(node: BackgroundNode, state: Path, tmp_path: Path) -> None:
     known = remember(state, node, tmp_path / "data", keep=True)
-    with pytest.raises(StreamGroupError, match=r"4\.1\.1 with 1 brokers runs at .* kafka down"):
+    with pytest.raises(StreamGroupError, match=rf"{re.escape(NEWEST)} with 1 brokers runs at .* kafka down"):
         background.up("3.9.1", 1, {}, None, None)
-    assert background.up("4.1.1", 1, {}, None, None) == (known, True)
+    assert background.up(NEWEST, 1, {}, None, None) == (known, True)
 
 
 # -- other users ------------------------------------------------------------------------------------------------------

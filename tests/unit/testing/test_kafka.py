@@ -17,7 +17,7 @@ from streamgroup.testing.kafka import archive_classes, spread
 from streamgroup.testing.metadata_mode import check_data_dir
 from streamgroup.testing.node import NodePlan
 from streamgroup.testing.processes import ServerStartError
-from streamgroup.testing.releases import DEFAULT_VERSION, RELEASES, Listeners, Quorum, release_of
+from streamgroup.testing.releases import NEWEST, RELEASES, Listeners, Quorum, release_of
 from streamgroup.testing.zookeeper import configuration
 from streamgroup.testing.zookeeper_mode import RESERVED, ZooKeeperMode, defaults, places
 
@@ -25,7 +25,7 @@ from streamgroup.testing.zookeeper_mode import RESERVED, ZooKeeperMode, defaults
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"zookeeper": "127.0.0.1:2181"}, r"zookeeper=127\.0\.0\.1:2181: Kafka 4\.1\.1 runs in KRaft mode"),
+        ({"zookeeper": "127.0.0.1:2181"}, r"zookeeper=127\.0\.0\.1:2181: Kafka 4\.3\.1 runs in KRaft mode"),
         ({"zookeeper_port": 2181}, "zookeeper_port=2181: Kafka 4"),
         ({"version": "0.8.2.2", "zookeeper": "zk1:2181", "zookeeper_port": 2181}, "zk1:2181 with zookeeper_port=2181"),
         ({"brokers": 0}, "at least one"),
@@ -115,7 +115,7 @@ def test_config_overrides_the_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("version", "key"),
-    [*(("4.1.1", key) for key in sorted(kafka.RESERVED)), *(("0.8.2.2", key) for key in sorted(RESERVED))],
+    [*((NEWEST, key) for key in sorted(kafka.RESERVED)), *(("0.8.2.2", key) for key in sorted(RESERVED))],
 )
 def test_reserved_properties_are_refused(version: str, key: str) -> None:
     with pytest.raises(ConfigError, match=key):
@@ -146,7 +146,7 @@ def test_leaders_and_replicas_go_round() -> None:
     assert spread([5], 2, 1) == [[5], [5]]
 
 
-@pytest.mark.parametrize("version", ["0.8.2.2", "4.1.1"])
+@pytest.mark.parametrize("version", ["0.8.2.2", NEWEST])
 def test_topics_need_a_server_that_was_started(version: str) -> None:
     with pytest.raises(ConfigError, match="is not started"):
         create_topic(KafkaServer(version), "t")
@@ -259,7 +259,7 @@ def test_each_release_has_an_archive_of_its_own_jars(java: Java, monkeypatch: py
         return (Path(f"/jars/kafka-{version}.jar"),)
 
     monkeypatch.setattr(kafka, "kafka_classpath", classpath)
-    for version in ("3.9.1", "4.1.1"):
+    for version in ("3.9.1", NEWEST):
         archive_classes(version)
         assert archive_path(kafka.MAIN_CLASS, classpath(version)).exists()
     assert len(java.flags) == 3, "ZooKeeper is the same"
@@ -288,7 +288,8 @@ def test_a_directory_from_before_there_were_kinds_is_taken(tmp_path: Path) -> No
 # -- the releases that a test can start: jars, listeners and log lines of each -----------------------------------------
 
 
-VERSIONS = ["0.7", "0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1", "3.9.1", "4.1.1"]
+OLD = ["0.7", "0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1", "2.8.2"]
+VERSIONS = [*OLD, "3.6.2", "3.9.1", "4.0.1", "4.1.1", "4.2.1", "4.3.1"]
 
 
 def test_the_releases_are_in_the_order_of_their_numbers_and_the_default_is_the_newest() -> None:
@@ -296,10 +297,10 @@ def test_the_releases_are_in_the_order_of_their_numbers_and_the_default_is_the_n
     numbers = [release.number for release in RELEASES.values()]
     assert numbers == sorted(numbers), "as text, 0.10 would come before 0.9"
     assert release_of("0.10.2.2").number == (0, 10, 2, 2)
-    assert VERSIONS[-1] == DEFAULT_VERSION
+    assert VERSIONS[-1] == NEWEST
 
 
-@pytest.mark.parametrize("version", ["", "2.0.0", "4.1", "4.1.1 ", "latest"])
+@pytest.mark.parametrize("version", ["", "2.0.0", "4.3", "4.3.1 ", "latest"])
 def test_another_version_is_refused_with_those_that_there_are(version: str) -> None:
     expected = f"unsupported Kafka {version}: available are {', '.join(VERSIONS)}"
     with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
@@ -310,7 +311,9 @@ def test_another_version_is_refused_with_those_that_there_are(version: str) -> N
     ("version", "broker", "tools", "extra"),
     [
         ("0.10.2.2", "org.apache.kafka:kafka_2.11:0.10.2.2", None, ["javax.xml.bind:jaxb-api:2.3.1"]),
-        ("4.1.1", "org.apache.kafka:kafka_2.13:4.1.1", "org.apache.kafka:kafka-tools:4.1.1", []),
+        ("2.8.2", "org.apache.kafka:kafka_2.13:2.8.2", None, []),
+        ("3.6.2", "org.apache.kafka:kafka_2.13:3.6.2", "org.apache.kafka:kafka-tools:3.6.2", []),
+        ("4.3.1", "org.apache.kafka:kafka_2.13:4.3.1", "org.apache.kafka:kafka-tools:4.3.1", []),
     ],
 )
 def test_jars_are_named_as_maven_names_them(version: str, broker: str, tools: str | None, extra: list[str]) -> None:
@@ -357,7 +360,7 @@ def test_later_brokers_meet_past_their_proxies() -> None:
     assert values["inter.broker.listener.name"] == "INTERNAL"
 
 
-@pytest.mark.parametrize(("version", "apart"), [("0.8.2.2", 0), ("0.9.0.1", 0), ("0.10.2.2", 2), ("1.1.1", 2)])
+@pytest.mark.parametrize(("version", "apart"), [("0.8.2.2", 0), ("0.9.0.1", 0), ("0.10.2.2", 2), ("2.8.2", 2)])
 def test_only_brokers_that_can_have_two_listeners_get_two_ports(version: str, apart: int) -> None:
     plans = mode(version, 2).plan(20_000, [1, 2])
     assert [(plan.node_id, plan.port, plan.advertised_port) for plan in plans] == [(0, 20_000, 1), (1, 20_001, 2)]
@@ -379,11 +382,11 @@ def test_a_request_has_only_the_fields_of_its_version() -> None:
     known = {version: defaults(release_of(version), 3) for version in REGISTERED}
     with_groups = [version for version in REGISTERED if "group.min.session.timeout.ms" in known[version]]
     with_transactions = [version for version in REGISTERED if "transaction.state.log.min.isr" in known[version]]
-    assert with_groups == ["0.9.0.1", "0.10.2.2", "1.1.1"]
-    assert with_transactions == ["1.1.1"]
+    assert with_groups == ["0.9.0.1", "0.10.2.2", "1.1.1", "2.8.2"]
+    assert with_transactions == ["1.1.1", "2.8.2"]
     assert known["1.1.1"]["transaction.state.log.replication.factor"] == "3"
     keeping = [version for version in REGISTERED if known[version].get("log.retention.hours") == "-1"]
-    assert keeping == ["0.10.2.2", "1.1.1"], "older ones do not look at timestamps, and 0.8 refuses the value"
+    assert keeping == ["0.10.2.2", "1.1.1", "2.8.2"], "older ones do not look at timestamps, and 0.8 refuses the value"
     assert known["0.8.2.2"]["offsets.topic.replication.factor"] == "3"
     assert not known["0.7"].keys() & known["0.8.2.2"].keys()
 

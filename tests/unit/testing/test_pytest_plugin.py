@@ -7,7 +7,7 @@ import pytest
 
 import streamgroup.testing
 from streamgroup.testing import mariadb, postgres
-from streamgroup.testing.releases import DEFAULT_VERSION
+from streamgroup.testing.releases import NEWEST
 
 pytest_plugins = ["pytester"]
 
@@ -61,7 +61,7 @@ def test_two(streamgroup_kafka): assert streamgroup_kafka.version
 @pytest.mark.parametrize(
     ("ini", "arguments", "version"),
     [
-        ("", [], DEFAULT_VERSION),
+        ("", [], NEWEST),
         ("streamgroup_kafka_version = 3.9.1", [], "3.9.1"),
         ("streamgroup_kafka_version = 3.9.1", ["--streamgroup-kafka-version", "1.1.1"], "1.1.1"),
     ],

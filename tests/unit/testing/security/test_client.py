@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamgroup.errors import ConfigError
-from streamgroup.testing.releases import release_of
+from streamgroup.testing.releases import NEWEST, release_of
 from streamgroup.testing.security.client import ClientSettings, client_settings
 from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
@@ -20,7 +20,7 @@ PASSWORDS = Passwords("store-password", {"admin": "admin-password", "client": "c
 
 
 def client(security: str, given: dict[str, Any] | None = None, **asked: Any) -> ClientSettings:
-    settings = settings_of(release_of("4.1.1"), security, **(given or {}))
+    settings = settings_of(release_of(NEWEST), security, **(given or {}))
     return client_settings(settings, "127.0.0.1:1", FILES, PASSWORDS, TokenServerAddress(5000), **asked)
 
 

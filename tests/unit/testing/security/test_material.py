@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from streamgroup.testing.releases import release_of
+from streamgroup.testing.releases import NEWEST, release_of
 from streamgroup.testing.security.material import prepare
 from streamgroup.testing.security.settings import SecuritySettings, settings_of
 
 
 def settings(*users: str) -> SecuritySettings:
-    return settings_of(release_of("4.1.1"), "SASL_SSL", mechanisms=["OAUTHBEARER", "PLAIN"], users=users)
+    return settings_of(release_of(NEWEST), "SASL_SSL", mechanisms=["OAUTHBEARER", "PLAIN"], users=users)
 
 
 def test_only_the_owner_reads_the_files(tmp_path: Path) -> None:

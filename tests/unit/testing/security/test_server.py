@@ -10,7 +10,7 @@ import pytest
 from streamgroup.errors import ConfigError
 from streamgroup.testing import kafka
 from streamgroup.testing.node import NodePlan
-from streamgroup.testing.releases import Listeners, release_of
+from streamgroup.testing.releases import NEWEST, Listeners, release_of
 from streamgroup.testing.security import kdc as module
 from streamgroup.testing.security.kdc import Kdc
 from streamgroup.testing.security.material import Passwords, SecurityFiles
@@ -42,7 +42,7 @@ def test_brokers_have_their_key_in_pkcs12_which_all_versions_read() -> None:
 
 
 def test_each_mechanism_has_a_login_module_of_its_own_where_the_version_knows_that() -> None:
-    values = properties("4.1.1", "SASL_PLAINTEXT", mechanisms=["PLAIN", "SCRAM-SHA-512"])
+    values = properties(NEWEST, "SASL_PLAINTEXT", mechanisms=["PLAIN", "SCRAM-SHA-512"])
     assert values["sasl.enabled.mechanisms"] == "PLAIN,SCRAM-SHA-512"
     plain = values["listener.name.sasl_plaintext.plain.sasl.jaas.config"]
     assert plain == (
@@ -59,7 +59,7 @@ def test_old_brokers_read_a_jaas_file_and_not_properties() -> None:
     release = release_of("0.10.2.2")
     flags = broker_jvm_flags(settings_of(release, "SASL_SSL"), release, FILES, None)
     assert flags == ("-Djava.security.auth.login.config=/s/jaas.conf", "-Dzookeeper.sasl.client=false")
-    newest = release_of("4.1.1")
+    newest = release_of(NEWEST)
     assert broker_jvm_flags(settings_of(newest, "SASL_SSL"), newest, FILES, None) == ()
 
 
@@ -80,8 +80,8 @@ def test_brokers_check_tokens_by_the_key_of_the_token_server() -> None:
     ("version", "security", "name"),
     [
         ("0.10.2.2", "SSL", "ssl.client.auth"),
-        ("4.1.1", "SSL", "listener.name.ssl.ssl.client.auth"),
-        ("4.1.1", "SASL_SSL", "listener.name.sasl_ssl.ssl.client.auth"),
+        (NEWEST, "SSL", "listener.name.ssl.ssl.client.auth"),
+        (NEWEST, "SASL_SSL", "listener.name.sasl_ssl.ssl.client.auth"),
     ],
 )
 def test_brokers_ask_for_client_certificates(version: str, security: str, name: str) -> None:
@@ -93,7 +93,7 @@ def test_acls_bind_all_but_the_super_user_and_the_brokers() -> None:
     assert values["authorizer.class.name"] == "kafka.security.auth.SimpleAclAuthorizer"
     assert values["super.users"] == "User:ANONYMOUS;User:admin"
     assert values["allow.everyone.if.no.acl.found"] == "false"
-    assert properties("4.1.1", "SSL", acls=True, mutual_tls=True)["super.users"] == "User:ANONYMOUS;User:CN=admin"
+    assert properties(NEWEST, "SSL", acls=True, mutual_tls=True)["super.users"] == "User:ANONYMOUS;User:CN=admin"
 
 
 def test_secured_brokers_in_kraft_mode_meet_at_a_listener_without_security() -> None:
@@ -105,7 +105,7 @@ def test_secured_brokers_in_kraft_mode_meet_at_a_listener_without_security() -> 
     protocols = values["listener.security.protocol.map"]
     assert protocols == "SASL_SSL:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
     assert first.plain_port == 21
-    alone = kafka.KRaftMode("4.1.1", 2, "SSL").plan(20_000, [])
+    alone = kafka.KRaftMode(NEWEST, 2, "SSL").plan(20_000, [])
     assert [node.plain_port == node.port for node in alone[1:]] == [False, False]
 
 
@@ -122,7 +122,7 @@ def test_secured_brokers_in_zookeeper_mode_meet_at_a_listener_without_security()
     assert all(node.internal_port is not None for node in mode.plan(20_000, []))
 
 
-@pytest.mark.parametrize("version", ["4.1.1", "1.1.1"])
+@pytest.mark.parametrize("version", [NEWEST, "1.1.1"])
 def test_brokers_of_kerberos_have_a_keytab_and_the_krb5_conf_of_the_server(version: str) -> None:
     kdc, release = Kdc(Path("/s/kdc"), ["client"]), release_of(version)
     settings = settings_of(release, "SASL_PLAINTEXT", mechanisms=["PLAIN", "GSSAPI"])
@@ -132,7 +132,7 @@ def test_brokers_of_kerberos_have_a_keytab_and_the_krb5_conf_of_the_server(versi
     assert found["sasl.kerberos.principal.to.local.rules"] == "RULE:[1:$1]"
     options = f'useKeyTab="true" storeKey="true" keyTab="/s/kdc/broker.keytab" principal="{kdc.broker}"'
     expected = f"Krb5LoginModule required {options};"
-    if version == "4.1.1":
+    if version == NEWEST:
         assert found["listener.name.sasl_plaintext.gssapi.sasl.jaas.config"].endswith(expected)
     assert expected in file_text(settings.mechanisms, PASSWORDS.users, kdc)
     assert "-Djava.security.krb5.conf=/s/kdc/krb5.conf" in broker_jvm_flags(settings, release, FILES, None, kdc=kdc)

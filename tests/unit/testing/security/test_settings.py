@@ -8,7 +8,7 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.testing import KafkaServer
-from streamgroup.testing.releases import release_of
+from streamgroup.testing.releases import NEWEST, release_of
 from streamgroup.testing.security.acls import Acl, AclOperation, ResourceType, acl_of, check_release
 from streamgroup.testing.security.settings import SaslMechanism, authorizer_of, entry, file_text, settings_of
 
@@ -53,18 +53,18 @@ def test_arguments_that_contradict_each_other_are_refused(arguments: dict[str, A
 
 
 def test_sasl_without_mechanisms_has_plain_and_a_user_called_client() -> None:
-    settings = settings_of(release_of("4.1.1"), "SASL_SSL")
+    settings = settings_of(release_of(NEWEST), "SASL_SSL")
     assert (settings.mechanisms, settings.everybody) == ((SaslMechanism.PLAIN,), ("admin", "client"))
     assert settings.principal("client") == "User:client"
 
 
 def test_without_sasl_a_user_is_the_subject_of_its_certificate() -> None:
-    settings = settings_of(release_of("4.1.1"), "SSL", mutual_tls=True, acls=True, users=["alice"])
+    settings = settings_of(release_of(NEWEST), "SSL", mutual_tls=True, acls=True, users=["alice"])
     assert settings.principal("alice") == "User:CN=alice"
 
 
 def test_each_release_has_the_authorizer_of_its_time() -> None:
-    assert authorizer_of(release_of("4.1.1")) == "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    assert authorizer_of(release_of(NEWEST)) == "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     assert authorizer_of(release_of("1.1.1")) == "kafka.security.auth.SimpleAclAuthorizer"
 
 
@@ -128,6 +128,6 @@ def test_brokers_get_no_acl_that_they_do_not_know(
     version: str, operation: str, resource: dict[str, Any], reason: str
 ) -> None:
     acl = acl_of("User:a", operation, **resource)
-    check_release(acl, release_of("4.1.1"))
+    check_release(acl, release_of(NEWEST))
     with pytest.raises(ConfigError, match=reason):
         check_release(acl, release_of(version))
