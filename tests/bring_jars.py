@@ -14,10 +14,14 @@ from pathlib import Path
 
 from streamgroup.testing import archive_classes, jars
 from streamgroup.testing.jars import progress
-from streamgroup.testing.releases import RELEASES, Coordinate, Quorum
+from streamgroup.testing.releases import RELEASES, Coordinate, Quorum, Release
 from streamgroup.testing.zookeeper import VERSIONS_APART
 from tests.spark.class_archive import class_archive
 
+LONG_RELEASES = ("2.8.2", "3.6.2", "4.0.1", "4.1.1", "4.2.1")
+"""The releases of brokers that only long tests start."""
+CLIENTS = "4.1.1"
+"""A release of Java's clients whose messages are compared with ours, next to those of the brokers of `make test`."""
 DELTA = (
     ("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
     ("io.delta", "delta-storage", "4.4.0"),
@@ -32,16 +36,24 @@ JDBC = ("org.postgresql", "postgresql", "42.7.8")
 def of_tests() -> Iterator[tuple[Coordinate, bool]]:
     """The modules that servers, tools and tests run from, and whether with all that they depend on."""
     for release in RELEASES.values():
-        if release.emulated:
+        if release.version in LONG_RELEASES:
             continue
-        yield release.coordinate, True
-        yield from ((extra, False) for extra in release.extra)
-        if release.tools is not None:
-            yield release.tools, False
+        yield from _of_broker(release)
         if release.quorum is Quorum.KRAFT:
             yield Coordinate("org.apache.kafka", "kafka-clients", release.version), True
+    yield Coordinate("org.apache.kafka", "kafka-clients", CLIENTS), True
     for version in VERSIONS_APART:
         yield Coordinate("org.apache.zookeeper", "zookeeper", version), False
+
+
+def _of_broker(release: Release) -> Iterator[tuple[Coordinate, bool]]:
+    """Yield the modules of a release's broker and tools; none of an emulated one."""
+    if release.emulated:
+        return
+    yield release.coordinate, True
+    yield from ((extra, False) for extra in release.extra)
+    if release.tools is not None:
+        yield release.tools, False
 
 
 def of_spark() -> Iterator[tuple[Coordinate, bool]]:
@@ -53,6 +65,8 @@ def of_spark() -> Iterator[tuple[Coordinate, bool]]:
 
 def of_long_tests() -> Iterator[tuple[Coordinate, bool]]:
     """The modules that only long tests fetch."""
+    for version in LONG_RELEASES:
+        yield from _of_broker(RELEASES[version])
     yield from ((Coordinate(*module), False) for module in (*DELTA, JDBC))
 
 

@@ -182,7 +182,7 @@ def _framed(data: bytes) -> bytes:
 
 def _answers() -> dict[type[Request[Any]], bytes]:
     return {
-        cls: exchanges("4.1.1", cls)[0 if cls is ApiVersionsRequest else max(exchanges("4.1.1", cls))][1]
+        cls: exchanges(RELEASES[-1], cls)[0 if cls is ApiVersionsRequest else max(exchanges(RELEASES[-1], cls))][1]
         for cls in REQUESTS
     }
 

@@ -1,7 +1,7 @@
 """One conversation with a real broker in which every API is spoken in every version that both know.
 
-Run as a program it starts the brokers and writes the frames that were exchanged to tests/vectors/wire, from where the
-unit tests read them.
+Run as a program it starts the brokers, of the releases in its arguments or of all, and writes the frames that were
+exchanged to tests/vectors/wire, from where the unit tests read them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from tests.unit.kafka.records.encoder_sets import encode_set
 from tests.unit.kafka.wire.declared import lowest
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "wire"
-RELEASES = ("3.9.1", "4.1.1")
+RELEASES = ("3.9.1", "4.1.1", "4.3.1")
 DEADLINE_S = 60.0
 R = TypeVar("R", bound=Message)
 
@@ -360,5 +361,5 @@ def record(release: str) -> None:
 
 
 if __name__ == "__main__":
-    for each in RELEASES:
+    for each in sys.argv[1:] or RELEASES:
         record(each)

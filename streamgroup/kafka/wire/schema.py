@@ -41,9 +41,9 @@ _WRITERS: dict[tuple[type[Struct], int, bool], Write] = {}
 class Message(Struct):
     """Base class of request and response bodies. `versions` and `flexible` are class arguments and are not inherited.
 
-    `SCHEMA` holds the declared versions. `VERSIONS` is the first and last version that the client uses: it excludes a
-    latest version that Kafka marks as unstable. `FLEXIBLE` is the first version with compact types and tagged fields
-    (KIP-482), or None.
+    `SCHEMA` holds the declared versions. `VERSIONS` is the first and last version that the client uses. With
+    `latest_unused` the client does not use the last declared one: Kafka marks it as unstable, or it replaces topic
+    names by topic ids. `FLEXIBLE` is the first version with compact types and tagged fields (KIP-482), or None.
     """
 
     __slots__ = ()
@@ -53,13 +53,13 @@ class Message(Struct):
     FLEXIBLE: ClassVar[int | None]
 
     def __init_subclass__(
-        cls, *, versions: str = "", flexible: int | None = None, latest_unstable: bool = False, **rest: Any
+        cls, *, versions: str = "", flexible: int | None = None, latest_unused: bool = False, **rest: Any
     ) -> None:
         super().__init_subclass__(**rest)
         if versions:  # absent when `slots=True` makes the class a second time: its dict has the attributes already
             cls.NAME = cls.__name__
             cls.SCHEMA = Versions.parse(versions)
-            cls.VERSIONS = (cls.SCHEMA.first, cls.SCHEMA.last - latest_unstable)
+            cls.VERSIONS = (cls.SCHEMA.first, cls.SCHEMA.last - latest_unused)
             cls.FLEXIBLE = flexible
 
     @classmethod

@@ -46,7 +46,7 @@ class ListOffsetsTopicResponse(Struct):
 
 
 @message
-class ListOffsetsResponse(Message, versions="0-10", flexible=6):
+class ListOffsetsResponse(Message, versions="0-11", flexible=6):
     """The response to ListOffsets: one offset per partition."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
@@ -75,7 +75,7 @@ class ListOffsetsTopic(Struct):
 
 
 @message
-class ListOffsetsRequest(Request[ListOffsetsResponse], api_key=2, versions="0-10", flexible=6):
+class ListOffsetsRequest(Request[ListOffsetsResponse], api_key=2, versions="0-11", flexible=6):
     """Requests offsets by time. Sent to partition leaders.
 
     With READ_COMMITTED the latest offset is the last stable offset. Brokers without v2 have no transactions and always

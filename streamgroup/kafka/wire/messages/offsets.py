@@ -1,4 +1,7 @@
-"""The group's offset store: OffsetCommit, OffsetFetch. v10, with topic ids, is unstable in Kafka 4.1 (KIP-848)."""
+"""The group's offset store: OffsetCommit, OffsetFetch.
+
+The client does not use v10, which replaces topic names by topic ids (KIP-848). It is stable since Kafka 4.2.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class OffsetCommitResponseTopic(Struct):
 
 
 @message
-class OffsetCommitResponse(Message, versions="0-10", flexible=8, latest_unstable=True):
+class OffsetCommitResponse(Message, versions="0-10", flexible=8, latest_unused=True):
     """The response to OffsetCommit: one result per partition."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
@@ -60,7 +63,7 @@ class OffsetCommitRequestTopic(Struct):
 
 
 @message
-class OffsetCommitRequest(Request[OffsetCommitResponse], api_key=8, versions="0-10", flexible=8, latest_unstable=True):
+class OffsetCommitRequest(Request[OffsetCommitResponse], api_key=8, versions="0-10", flexible=8, latest_unused=True):
     """Commits offsets. v0 stores them in ZooKeeper.
 
     A client that is not a member sends generation -1 and member id `""`.
@@ -123,7 +126,7 @@ class OffsetFetchResponseGroup(Struct):
 
 
 @message
-class OffsetFetchResponse(Message, versions="0-10", flexible=6, latest_unstable=True):
+class OffsetFetchResponse(Message, versions="0-10", flexible=6, latest_unused=True):
     """The response to OffsetFetch: one group up to v7, several from v8. `fetched_offsets` reads both formats."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
@@ -160,7 +163,7 @@ class OffsetFetchRequestGroup(Struct):
 
 
 @message
-class OffsetFetchRequest(Request[OffsetFetchResponse], api_key=9, versions="0-10", flexible=6, latest_unstable=True):
+class OffsetFetchRequest(Request[OffsetFetchResponse], api_key=9, versions="0-10", flexible=6, latest_unused=True):
     """Requests committed offsets: of one group up to v7, of several from v8. Built by `offset_fetch_request`.
 
     `require_stable` (v7, KIP-447) makes the broker wait for pending transactional commits.

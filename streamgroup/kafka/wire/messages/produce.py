@@ -133,7 +133,7 @@ NO_SEQUENCE = -1
 
 
 @message
-class InitProducerIdResponse(Message, versions="0-6", flexible=2, latest_unstable=True):
+class InitProducerIdResponse(Message, versions="0-6", flexible=2, latest_unused=True):
     """The response to InitProducerId: a producer id and its epoch.
 
     The fields of v6 describe a prepared transaction (KIP-939).
@@ -149,7 +149,7 @@ class InitProducerIdResponse(Message, versions="0-6", flexible=2, latest_unstabl
 
 @message
 class InitProducerIdRequest(
-    Request[InitProducerIdResponse], api_key=22, versions="0-6", flexible=2, latest_unstable=True
+    Request[InitProducerIdResponse], api_key=22, versions="0-6", flexible=2, latest_unused=True
 ):
     """Requests a producer id. Without a transactional id any broker answers, always with a new id at epoch 0.
 

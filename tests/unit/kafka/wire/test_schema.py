@@ -153,7 +153,7 @@ def test_versions_that_are_not_declared_are_refused() -> None:
             decode(HeartbeatRequest, b"", version)
 
 
-def test_an_unstable_version_is_declared_but_not_used() -> None:
+def test_a_version_with_topic_ids_is_declared_but_not_used() -> None:
     assert 10 in OffsetCommitRequest.SCHEMA
     assert OffsetCommitRequest.VERSIONS == OffsetFetchRequest.VERSIONS == (0, 9)
 

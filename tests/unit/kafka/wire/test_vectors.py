@@ -16,7 +16,7 @@ from streamgroup.kafka.wire.versions import BrokerVersions
 from tests.unit.kafka.wire.declared import REQUESTS, lowest
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "wire"
-RELEASES = ("3.9.1", "4.1.1")
+RELEASES = ("3.9.1", "4.1.1", "4.3.1")
 
 
 def rows(release: str) -> list[Any]:

@@ -38,5 +38,5 @@ def test_no_common_version_names_broker_api_and_both_ranges(theirs: tuple[int, i
         assert part in str(caught.value)
 
 
-def test_an_unstable_version_is_not_used_even_if_the_broker_supports_it() -> None:
+def test_a_version_with_topic_ids_is_not_used_even_if_the_broker_supports_it() -> None:
     assert broker(commit=(2, 10)).highest(OffsetCommitRequest) == 9
