@@ -126,7 +126,9 @@ def committed_by_tool(
         return _by_offset_checker(server, group, topics)
     said = run_tool(
         server,
-        "kafka.admin.ConsumerGroupCommand",
+        "kafka.admin.ConsumerGroupCommand"
+        if number(server) < (3, 9)
+        else "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
         *(
             ("--zookeeper", server.zookeeper_connect)
             if by_zookeeper
@@ -137,8 +139,8 @@ def committed_by_tool(
         check=False,
     )
     rows = [[cell.strip(",") for cell in line.split()] for line in said.splitlines()]
-    # 0.9 begins a row with the group, later ones with the topic.
-    first = 1 if number(server) < (0, 10) else 0
+    # 0.9 begins a row with the group, 0.10 and 1.1 with the topic, 2.8 and later with the group again.
+    first = 0 if (0, 10) <= number(server) < (2,) else 1
     found = [row[first:] for row in rows if len(row) > first + 3 and row[first] in set(topics)]
     return {(topic, int(partition)): int(offset) for topic, partition, offset, *_ in found if offset.isdigit()}
 
