@@ -152,6 +152,10 @@ _RELEASE_OF_FETCH = {
 
 Brokers do not report their release, and Fetch has changed most often.
 """
+_FETCH_OF_4_0 = (4, 17)
+"""The versions of Fetch in 4.0: those of 3.9 without the ones that only clients before 2.1 need (KIP-896)."""
+_LATER_RELEASES = ((35, "DescribeLogDirs", 5, "4.3"), (ListOffsetsRequest.API_KEY, "ListOffsets", 11, "4.2"))
+"""API key, name and version of what is new since the release of the newest Fetch, the newest release first."""
 
 
 # -- this machine ------------------------------------------------------------------------------------------------------
@@ -358,10 +362,16 @@ def release_of(versions: BrokerVersions) -> str:
     """Return Kafka's release, derived from the versions of its APIs."""
     if versions.release:
         return f"Kafka {versions.release}"
-    newest = versions.ranges.get(FetchRequest.API_KEY, (0, 0))[1]
+    for api_key, name, version, release in _LATER_RELEASES:
+        highest = versions.ranges.get(api_key, (0, 0))[1]
+        if highest >= version:
+            return f"Kafka {release} or later ({name} v{highest})"
+    oldest, newest = versions.ranges.get(FetchRequest.API_KEY, (0, 0))
     since = max((fetch for fetch in _RELEASE_OF_FETCH if fetch <= newest), default=None)
     if since is None:
         return "a protocol without a supported version of Fetch"
+    if (oldest, newest) == _FETCH_OF_4_0:
+        return f"Kafka 4.0 or later (Fetch v{oldest} to v{newest})"
     return f"Kafka {_RELEASE_OF_FETCH[since]} or later (Fetch v{newest})"
 
 

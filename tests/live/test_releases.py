@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from streamgroup.cli.doctor import release_of
 from streamgroup.executor.write.sink_writer import write
 from streamgroup.options.parse import parse_sink
 from streamgroup.testing import KafkaServer
@@ -25,6 +26,8 @@ pytestmark = [
     pytest.mark.usefixtures("fresh_process"),
 ]
 
+SHOWN = {"2.8.2": "2.7", "3.6.2": "3.5", "4.0.1": "4.0", "4.1.1": "4.1", "4.2.1": "4.2"}
+"""The release that `streamgroup doctor` takes each broker for, or a later one."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -35,7 +38,9 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaServer]:
 
 
 def test_every_version_is_understood_by_the_broker_and_by_us(kafka: KafkaServer) -> None:
-    require_understood(converse(kafka))
+    talk = converse(kafka)
+    require_understood(talk)
+    assert release_of(talk.versions).startswith(f"Kafka {SHOWN[kafka.version]} or later (")
 
 
 def test_records_of_every_codec_are_read_by_the_source_and_librdkafka_and_the_versions_own_consumer(

@@ -24,12 +24,15 @@ from streamgroup.cli.main import main
 from streamgroup.errors import AuthorizationError, ConfigError, ErrorCode, NoBrokersYetError, TransportError
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.net.handshake import RELEASES
+from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from streamgroup.kafka.wire.messages.group import JoinGroupRequest
-from streamgroup.kafka.wire.messages.log import FetchRequest
+from streamgroup.kafka.wire.messages.log import FetchRequest, ListOffsetsRequest
+from streamgroup.kafka.wire.schema import decode
 from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupDescription, GroupState, PartitionInfo, TopicInfo
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from tests.unit.cli.shown import orders_cluster
+from tests.unit.kafka.wire.test_vectors import exchanges
 from tests.waiting import soon, wait_until
 
 NOWHERE = ClientOptions((("127.0.0.1", 1),), default_api_timeout_ms=300, retry_backoff_ms=50)
@@ -168,6 +171,31 @@ def test_a_missing_pyspark_is_a_failed_finding(monkeypatch: pytest.MonkeyPatch) 
 def test_a_release_shows_in_the_versions_of_fetch(fetch: int, release: str) -> None:
     assert module.release_of(versions(fetch)) == release
     assert module.release_of(RELEASES[0].versions("broker:9092")) == "Kafka 0.9", "by the answers that it gave"
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        ("3.9.1", "Kafka 3.9 or later (Fetch v17)"),
+        ("4.1.1", "Kafka 4.1 or later (Fetch v18)"),
+        ("4.3.1", "Kafka 4.3 or later (DescribeLogDirs v5)"),
+    ],
+)
+def test_a_release_shows_in_the_answer_of_a_real_broker(version: str, release: str) -> None:
+    answer = decode(ApiVersionsResponse, exchanges(version, ApiVersionsRequest)[0][1][4:], 0)
+    assert module.release_of(BrokerVersions.of(answer, "broker:9092")) == release
+
+
+def test_the_release_after_that_of_the_newest_fetch_shows_in_another_api() -> None:
+    fetch = {FetchRequest.API_KEY: (4, 18), ListOffsetsRequest.API_KEY: (1, 11)}
+    assert module.release_of(BrokerVersions("b", fetch)) == "Kafka 4.2 or later (ListOffsets v11)"
+
+
+@pytest.mark.parametrize(
+    ("oldest", "release"), [(4, "Kafka 4.0 or later (Fetch v4 to v17)"), (3, "Kafka 3.9 or later")]
+)
+def test_kafka_4_0_is_recognised_by_the_versions_of_fetch_that_it_dropped(oldest: int, release: str) -> None:
+    assert module.release_of(BrokerVersions("b", {FetchRequest.API_KEY: (oldest, 17)})).startswith(release)
 
 
 def test_a_broker_without_the_group_protocol_needs_zookeeper() -> None:
