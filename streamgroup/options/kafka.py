@@ -150,7 +150,7 @@ _IGNORED = (
     ),
     *ignored("max.poll.records", "tasks do not poll; 'maxRecordsPerPartition' limits a task"),
     *ignored("internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported", JAVA),
-    *ignored("share.acknowledgement.mode", "the property is for share groups"),
+    *ignored("share.acknowledgement.mode share.acquire.mode", "the property is for share groups"),
     *ignored(
         "acks batch.size buffer.memory compression.gzip.level compression.lz4.level compression.type "
         "compression.zstd.level delivery.timeout.ms enable.idempotence key.serializer linger.ms max.block.ms "
