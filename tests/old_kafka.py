@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from streamgroup.testing import KafkaServer, java_tool
 from streamgroup.testing.releases import release_of
 from streamgroup.testing.zookeeper_mode import zookeeper_client
+from tests.console_tools import console_consumer, console_option
 
 TOOL_TIMEOUT_S = 60
 SEPARATOR = "\t"
@@ -87,12 +88,13 @@ def java_consume(server: KafkaServer, topic: str, count: int, *printed: str) -> 
     """
     old = number(server) < (0, 10)
     where = ("--zookeeper", server.zookeeper_connect) if old else ("--bootstrap-server", server.bootstrap_servers)
+    property_ = console_option(server.version, "--property")
     said = run_tool(
         server,
-        "kafka.tools.ConsoleConsumer" if number(server) < (3, 9) else "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        console_consumer(server.version),
         *(*where, "--topic", topic, "--from-beginning", "--max-messages", str(count)),
         *(("--new-consumer",) if (0, 10) <= number(server) < (0, 10, 1) else ()),
-        *(argument for field in printed for argument in ("--property", f"print.{field}=true")),
+        *(argument for field in printed for argument in (property_, f"print.{field}=true")),
     )
     return said.split("\n")[:-1]
 

@@ -553,6 +553,8 @@ def defaults(brokers: int) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": "1",
         # Kafka waits 3 s for more members before the first generation of a group; tests would wait each time.
         "group.initial.rebalance.delay.ms": "0",
+        # Since 4.3 the group coordinator assigns partitions once a second at most in a group of KIP-848.
+        "group.consumer.assignment.interval.ms": "0",
         "group.min.session.timeout.ms": "1000",
         # How long a killed broker's restart waits until the controller has given up its predecessor (Kafka: 9 s).
         "broker.session.timeout.ms": "3000",

@@ -24,9 +24,10 @@ from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.sasl import KerberosOptions
 from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer, java_tool
-from streamgroup.testing.releases import NEWEST, release_of
+from streamgroup.testing.releases import NEWEST
 from streamgroup.testing.security.kdc import SERVICE, Kdc
 from tests.conftest import MakeTopic
+from tests.console_tools import console_consumer, console_option
 from tests.read_back import read_by_the_source
 from tests.waiting import soon, wait_until
 
@@ -97,17 +98,14 @@ def test_this_client_and_javas_read_what_this_one_writes(
 
 def console(server: KafkaServer, topic: str, directory: Path) -> str:
     """Read two records with the version's own consumer and the same keytab."""
-    release = release_of(server.version)
     java = server.security.client(stores="PKCS12")
     properties = directory / "java.properties"
     properties.write_text(java.text())
-    name = (
-        "org.apache.kafka.tools.consumer.ConsoleConsumer" if release.number >= (3,) else "kafka.tools.ConsoleConsumer"
-    )
+    version = server.version
     argv = java_tool(
-        *(server.version, name, "--bootstrap-server", server.bootstrap_servers, "--topic", topic),
-        *("--consumer.config", str(properties), "--from-beginning", "--max-messages", "2"),
-        *("--consumer-property", "group.id=readers"),
+        *(version, console_consumer(version), "--bootstrap-server", server.bootstrap_servers, "--topic", topic),
+        *(console_option(version, "--consumer.config"), str(properties), "--from-beginning", "--max-messages", "2"),
+        *(console_option(version, "--consumer-property"), "group.id=readers"),
         jvm_flags=("-Xmx256m", *java.jvm_flags),
     )
     ran = subprocess.run(argv, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)

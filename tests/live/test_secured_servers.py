@@ -34,7 +34,9 @@ from streamgroup.testing import (
     write_pkcs12,
 )
 from streamgroup.testing.releases import NEWEST, Listeners, release_of
+from tests.bring_jars import LONG_RELEASES
 from tests.conftest import MakeTopic
+from tests.console_tools import console_consumer, console_option, console_producer
 from tests.read_back import consumed, read_by_the_source
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
@@ -46,9 +48,6 @@ REFUSAL_S = 3
 """Brokers before 0.11 show a topic without permission as missing, and librdkafka waits for it to appear."""
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 USERS = ("client", "stranger")
-CONSUMERS = {4: "org.apache.kafka.tools.consumer.ConsoleConsumer", 3: "org.apache.kafka.tools.consumer.ConsoleConsumer"}
-PRODUCERS = {4: "org.apache.kafka.tools.ConsoleProducer"}
-"""By the first number of the version; earlier ones have their tools among the broker's classes."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +87,8 @@ LONG = [
     Setup("3.9.1", "SSL", mutual_tls=True),
     *(Setup("1.1.1", security, ("PLAIN", *SCRAM)) for security in ("SASL_PLAINTEXT", "SASL_SSL")),
     Setup("1.1.1", "SSL", mutual_tls=True),
+    Setup("2.8.2", "SASL_SSL", ("PLAIN", *SCRAM)),
+    *(Setup(version, "SASL_SSL", ALL_MECHANISMS) for version in LONG_RELEASES if version != "2.8.2"),
     Setup("0.10.2.2", "SASL_PLAINTEXT", ("PLAIN", *SCRAM)),
     Setup("0.10.2.2", "SSL", mutual_tls=True),
 ]
@@ -214,21 +215,22 @@ def test_no_server_logs_a_password(secured: KafkaServer) -> None:
 
 def console(server: KafkaServer, topic: str, client: ClientSettings, properties: Path, *, stdin: str = "") -> str:
     """Read two records with the version's own consumer, or write `stdin` with its producer."""
-    release = release_of(server.version)
-    consumer = CONSUMERS.get(release.number[0], "kafka.tools.ConsoleConsumer")
-    producer = PRODUCERS.get(release.number[0], "kafka.tools.ConsoleProducer")
+    version, release = server.version, release_of(server.version)
     old = release.number < (2, 5)
     if stdin:
         where = ("--broker-list" if old else "--bootstrap-server", server.bootstrap_servers)
         # Without answers (0.9's default) the broker loses what it has not read when the producer ends.
-        more: tuple[str, ...] = ("--producer.config", str(properties), "--request-required-acks", "-1")
+        more: tuple[str, ...] = (console_option(version, "--producer.config"), str(properties))
+        more += ("--request-required-acks", "-1")
     else:
         where = ("--bootstrap-server", server.bootstrap_servers)
-        more = ("--consumer.config", str(properties), "--from-beginning", "--max-messages", "2")
+        more = (console_option(version, "--consumer.config"), str(properties))
+        more += ("--from-beginning", "--max-messages", "2")
         more += ("--group", "readers") if not old else ("--consumer-property", "group.id=readers")
         more += ("--new-consumer",) if release.number < (0, 10, 1) else ()
     argv = java_tool(
-        *(server.version, producer if stdin else consumer, *where, "--topic", topic, *more),
+        *(version, console_producer(version) if stdin else console_consumer(version)),
+        *(*where, "--topic", topic, *more),
         jvm_flags=("-Xmx256m", *client.jvm_flags),
     )
     ran = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)

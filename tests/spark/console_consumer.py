@@ -8,13 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streamgroup.testing import ClientSettings, java_tool
-from streamgroup.testing.releases import release_of
+from tests.console_tools import console_consumer, console_option
 from tests.spark.support import Load
-
-CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-OLD_CONSUMER = "kafka.tools.ConsoleConsumer"
-MOVED_IN = (3, 3)
-"""The release from which the consumer has the newer name."""
 
 
 class JavaConsumer:
@@ -51,14 +46,13 @@ def java_consumer(
     config = home / "java-consumer.properties"
     own = "".join(f"{name}={value}\n" for name, value in properties.items())
     config.write_text(own if client is None else own + client.text())
-    version = release_of(load.server.version).number
+    version = load.server.version
     arguments = (
         *("--bootstrap-server", load.server.bootstrap_servers, "--topic", load.topic),
-        *("--consumer.config", str(config)),
+        *(console_option(version, "--consumer.config"), str(config)),
     )
-    tool = CONSUMER if version >= MOVED_IN else OLD_CONSUMER
     flags = () if client is None else client.jvm_flags
-    with _running(home, java_tool(load.server.version, tool, *arguments, jvm_flags=flags)) as consumer:
+    with _running(home, java_tool(version, console_consumer(version), *arguments, jvm_flags=flags)) as consumer:
         yield consumer
 
 
@@ -80,7 +74,7 @@ def java_consumer_08(
         *("--zookeeper", load.server.zookeeper_connect, "--topic", load.topic, "--consumer.config", str(config)),
         *(("--from-beginning",) if first else ()),
     )
-    with _running(home, java_tool(load.server.version, OLD_CONSUMER, *arguments)) as consumer:
+    with _running(home, java_tool(load.server.version, console_consumer(load.server.version), *arguments)) as consumer:
         yield consumer
 
 

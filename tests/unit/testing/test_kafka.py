@@ -108,6 +108,7 @@ def test_brokers_behind_proxies_advertise_those_and_talk_among_themselves_past_t
 def test_config_overrides_the_defaults() -> None:
     """Brokers keep records with old timestamps by default: a test that wrote timestamps of 2023 lost its records."""
     assert kafka.defaults(1)["log.retention.hours"] == "-1"
+    assert kafka.defaults(1)["group.consumer.assignment.interval.ms"] == "0", "no test waits for an assignment"
     (node,) = kafka.plan_nodes([9092], 9093)
     values = kafka.properties(node, [node], DATA, {"num.partitions": "7", "log.retention.ms": "1"})
     assert (values["num.partitions"], values["log.retention.ms"]) == ("7", "1")
