@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from streamgroup.testing import KafkaServer, create_topic
+from streamgroup.testing.releases import NEWEST
 from tests.scheduling import SharedServersScheduling, alternate
 from tests.waiting import wait_until
 
@@ -66,7 +67,7 @@ def _serves(version: str) -> Callable[..., Iterator[KafkaServer]]:
     return serve
 
 
-kafka41 = _serves("4.1.1")
+kafka4 = _serves(NEWEST)
 kafka39 = _serves("3.9.1")
 kafka11 = _serves("1.1.1")
 kafka010 = _serves("0.10.2.2")

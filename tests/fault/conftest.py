@@ -46,14 +46,14 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
 def arena(
     *,
     pool: Pool,
-    kafka41: KafkaServer,
+    kafka4: KafkaServer,
     make_topic: MakeTopic,
     tmp_path: Path,
     request: pytest.FixtureRequest,
     report: Callable[[str], None],
 ) -> Iterator[Arena]:
     """A topic of six partitions and a group that is the test's own."""
-    load = Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
+    load = Load(kafka4, make_topic(kafka4, PARTITIONS), PARTITIONS)
     made = Arena(pool, load, request.node.name, tmp_path, report)
     yield made
     made.close()

@@ -31,9 +31,9 @@ class Holding(Stream):
 
 
 @pytest.fixture
-def streams(kafka41: KafkaServer, make_topic: MakeTopic) -> Streams:
-    topic = make_topic(kafka41, PARTITIONS, config={"retention.ms": "-1"})
-    return Streams(kafka41, topic, f"group-{topic}")
+def streams(kafka4: KafkaServer, make_topic: MakeTopic) -> Streams:
+    topic = make_topic(kafka4, PARTITIONS, config={"retention.ms": "-1"})
+    return Streams(kafka4, topic, f"group-{topic}")
 
 
 @pytest.fixture

@@ -197,9 +197,9 @@ class Bench:
 
 @pytest.fixture
 def bench(
-    *, pool: Pool, kafka41: KafkaServer, streamgroup_postgres: PostgresServer, make_topic: MakeTopic, tmp_path: Path
+    *, pool: Pool, kafka4: KafkaServer, streamgroup_postgres: PostgresServer, make_topic: MakeTopic, tmp_path: Path
 ) -> Iterator[Bench]:
-    made = Bench(pool, kafka41, streamgroup_postgres, make_topic, tmp_path)
+    made = Bench(pool, kafka4, streamgroup_postgres, make_topic, tmp_path)
     yield made
     made.close()
     pool.reclaim()

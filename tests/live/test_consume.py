@@ -86,12 +86,12 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         one.kill()
 
 
-def test_records_are_printed_with_all_that_they_hold(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41, 2, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
-    where = ("-b", kafka41.bootstrap_servers, "-t", topic)
+def test_records_are_printed_with_all_that_they_hold(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4, 2, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    where = ("-b", kafka4.bootstrap_servers, "-t", topic)
     now = int(time.time() * 1000)
     in_ns = now * 1_000_000 + 5
-    producer = Producer(librdkafka(kafka41))
+    producer = Producer(librdkafka(kafka4))
     producer.produce(
         topic, "zwölf\n".encode(), key=b"a", partition=0, timestamp=now, headers=[("h", b"1"), ("n", None)]
     )
@@ -108,11 +108,11 @@ def test_records_are_printed_with_all_that_they_hold(kafka41: KafkaServer, make_
     assert printed(*where, "-p", "1", "-e", "-Z", "-K", "|") == "NULL|NULL\n"
 
 
-def test_reading_starts_and_stops_where_o_says(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41)
-    where = ("-b", kafka41.bootstrap_servers, "-t", topic, "-D", " ")
+def test_reading_starts_and_stops_where_o_says(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4)
+    where = ("-b", kafka4.bootstrap_servers, "-t", topic, "-D", " ")
     now = int(time.time() * 1000)
-    producer = Producer(librdkafka(kafka41))
+    producer = Producer(librdkafka(kafka4))
     for number in range(10):
         producer.produce(topic, b"v%d" % number, partition=0, timestamp=now + 1000 * number)
     assert producer.flush(30) == 0
@@ -123,10 +123,10 @@ def test_reading_starts_and_stops_where_o_says(kafka41: KafkaServer, make_topic:
     assert printed(*where, "-o", f"s@{now + 3000}", "-o", f"e@{now + 6000}") == "v3 v4 v5 "
 
 
-def test_a_reader_that_closes_its_pipe_ends_the_command_quietly(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41)
-    produce(kafka41, topic, range(50_000))
-    command = [*COMMAND, "-b", kafka41.bootstrap_servers, "-t", topic]
+def test_a_reader_that_closes_its_pipe_ends_the_command_quietly(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4)
+    produce(kafka4, topic, range(50_000))
+    command = [*COMMAND, "-b", kafka4.bootstrap_servers, "-t", topic]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -137,23 +137,23 @@ def test_a_reader_that_closes_its_pipe_ends_the_command_quietly(kafka41: KafkaSe
 
 
 def test_new_records_are_printed_at_once_until_a_signal(
-    kafka41: KafkaServer, make_topic: MakeTopic, run: Callable[..., Running]
+    kafka4: KafkaServer, make_topic: MakeTopic, run: Callable[..., Running]
 ) -> None:
-    topic = make_topic(kafka41)
-    produce(kafka41, topic, range(3))
-    reading = run("-b", kafka41.bootstrap_servers, "-t", topic)
+    topic = make_topic(kafka4)
+    produce(kafka4, topic, range(3))
+    reading = run("-b", kafka4.bootstrap_servers, "-t", topic)
     wait_until(lambda: reading.lines == ["v0", "v1", "v2"], "all records are printed")
-    produce(kafka41, topic, range(3, 5))
+    produce(kafka4, topic, range(3, 5))
     wait_until(lambda: reading.lines == ["v0", "v1", "v2", "v3", "v4"], "the new records are printed")
     assert reading.end(signal.SIGINT) == 0
     assert "Traceback" not in reading.notices
 
 
-def test_a_group_goes_on_where_it_has_printed(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+def test_a_group_goes_on_where_it_has_printed(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
     """A count ends in the middle of the backlog: exactly what was printed is committed."""
-    topic = make_topic(kafka41, 3)
-    produce(kafka41, topic, range(20), partitions=3)
-    where = ("-b", kafka41.bootstrap_servers, "-t", topic)
+    topic = make_topic(kafka4, 3)
+    produce(kafka4, topic, range(20), partitions=3)
+    where = ("-b", kafka4.bootstrap_servers, "-t", topic)
     first = printed(*where, "-G", f"g-{topic}", "-o", "beginning", "-c", "7").split()
     second = printed(*where[:2], "-c", "1", "-G", f"g-{topic}", topic).split()
     stored = printed(*where, "-X", f"group.id=g-{topic}", "-o", "stored", "-e").split()
@@ -164,16 +164,16 @@ def test_a_group_goes_on_where_it_has_printed(kafka41: KafkaServer, make_topic: 
 
 
 def test_members_hand_partitions_over_and_lose_and_repeat_nothing(
-    kafka41: KafkaServer, make_topic: MakeTopic, run: Callable[..., Running]
+    kafka4: KafkaServer, make_topic: MakeTopic, run: Callable[..., Running]
 ) -> None:
-    topic = make_topic(kafka41, 4)
-    member = ("-b", kafka41.bootstrap_servers, "-t", topic, "-G", f"g-{topic}", "-o", "beginning")
+    topic = make_topic(kafka4, 4)
+    member = ("-b", kafka4.bootstrap_servers, "-t", topic, "-G", f"g-{topic}", "-o", "beginning")
     stop = threading.Event()
     sent = []
 
     def load() -> None:
         while not stop.is_set():
-            produce(kafka41, topic, range(len(sent), len(sent) + 50), partitions=4)
+            produce(kafka4, topic, range(len(sent), len(sent) + 50), partitions=4)
             sent.extend(f"v{n}" for n in range(len(sent), len(sent) + 50))
             time.sleep(0.05)
 

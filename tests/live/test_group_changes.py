@@ -86,17 +86,17 @@ def member(server: KafkaServer, group: str, topic: str, protocol: str = "classic
 # -- at brokers --------------------------------------------------------------------------------------------------------
 
 
-def test_every_way_sets_the_offsets_of_a_group(kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path) -> None:
-    topic = make_topic(kafka41, 2)
+def test_every_way_sets_the_offsets_of_a_group(kafka4: KafkaServer, make_topic: MakeTopic, tmp_path: Path) -> None:
+    topic = make_topic(kafka4, 2)
     began = int(time.time() * 1000) - 10 * HOUR_MS - HOUR_MS // 2
-    fill(kafka41, topic, partitions=2, timestamp=began)
+    fill(kafka4, topic, partitions=2, timestamp=began)
     group = f"g-{topic}"
-    reset = ("-b", kafka41.bootstrap_servers, "--group", group, "--topic", topic)
+    reset = ("-b", kafka4.bootstrap_servers, "--group", group, "--topic", topic)
     assert new_offsets(*reset, "--to-latest") == {0: 10, 1: 10}
-    assert committed(kafka41, group) == {}, "a dry run"
+    assert committed(kafka4, group) == {}, "a dry run"
 
     assert new_offsets(*reset, "--to-offset", "4", "--execute") == {0: 4, 1: 4}
-    assert committed(kafka41, group) == {(topic, 0): (4, ""), (topic, 1): (4, "")}, "as no member commits"
+    assert committed(kafka4, group) == {(topic, 0): (4, ""), (topic, 1): (4, "")}, "as no member commits"
     assert new_offsets(*reset, "--shift-by", "-3", "--execute") == {0: 1, 1: 1}
     assert new_offsets(*reset, "--shift-by", "500") == {0: 10, 1: 10}
     assert new_offsets(*reset, "--to-current") == {0: 1, 1: 1}
@@ -108,32 +108,30 @@ def test_every_way_sets_the_offsets_of_a_group(kafka41: KafkaServer, make_topic:
 
     file = tmp_path / "offsets.csv"
     file.write_text(f"{topic},1,7\n")
-    from_file = ("-b", kafka41.bootstrap_servers, "--group", group, "--from-file", str(file))
+    from_file = ("-b", kafka4.bootstrap_servers, "--group", group, "--from-file", str(file))
     assert new_offsets(*from_file, "--execute") == {1: 7}
-    assert done("-b", kafka41.bootstrap_servers, "--export", "--group", group) == f"{topic},0,1\n{topic},1,7\n"
-    exported = done("-b", kafka41.bootstrap_servers, "--export", "--group", group, "--format", "spark")
+    assert done("-b", kafka4.bootstrap_servers, "--export", "--group", group) == f"{topic},0,1\n{topic},1,7\n"
+    exported = done("-b", kafka4.bootstrap_servers, "--export", "--group", group, "--format", "spark")
     assert json.loads(exported) == {topic: {"0": 1, "1": 7}}
 
 
-def test_a_query_follows_a_reset_at_its_next_start(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41)
-    fill(kafka41, topic, partitions=1)
+def test_a_query_follows_a_reset_at_its_next_start(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4)
+    fill(kafka4, topic, partitions=1)
     options = {
-        "kafka.bootstrap.servers": kafka41.bootstrap_servers,
+        "kafka.bootstrap.servers": kafka4.bootstrap_servers,
         "kafka.group.id": f"g-{topic}",
         "subscribe": topic,
         "startingOffsets": "earliest",
     }
     query = Stream("query", options)
-    reset = ("-b", kafka41.bootstrap_servers, "--reset-offsets", "--group", f"g-{topic}", "--all-topics")
+    reset = ("-b", kafka4.bootstrap_servers, "--reset-offsets", "--group", f"g-{topic}", "--all-topics")
     with query:
         wait_until(lambda: query.error or len(query.rows) == 10, "the query has read everything")
         refused = run(*reset, "--to-earliest", "--execute")
         assert refused.exit_code == 1
         assert "it is Stable, with 1 member(s)" in refused.output
-        wait_until(
-            lambda: committed(kafka41, f"g-{topic}").get((topic, 0), (0, ""))[0] == 10, "the query has committed"
-        )
+        wait_until(lambda: committed(kafka4, f"g-{topic}").get((topic, 0), (0, ""))[0] == 10, "the query has committed")
     wait_until(lambda: run(*reset, "--shift-by", "-4", "--execute").exit_code == 0, "the member has left")
     again = Stream("again", options)
     with again:
@@ -141,65 +139,65 @@ def test_a_query_follows_a_reset_at_its_next_start(kafka41: KafkaServer, make_to
     assert [row.offset for row in again.rows] == [6, 7, 8, 9]
 
 
-def test_offsets_and_groups_are_deleted_but_not_those_of_members(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41, 2)
-    fill(kafka41, topic, partitions=2)
+def test_offsets_and_groups_are_deleted_but_not_those_of_members(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4, 2)
+    fill(kafka4, topic, partitions=2)
     group = f"g-{topic}"
-    where = ("-b", kafka41.bootstrap_servers, "--group", group)
+    where = ("-b", kafka4.bootstrap_servers, "--group", group)
     done(*where, "--reset-offsets", "--topic", topic, "--to-latest", "--execute")
-    with member(kafka41, group, topic):
+    with member(kafka4, group, topic):
         refused = run(*where, "--delete")
         assert "cannot change group" in refused.output
         subscribed = run(*where, "--delete-offsets", "--topic", topic)
         assert "GROUP_SUBSCRIBED_TO_TOPIC" in subscribed.stdout
         assert (refused.exit_code, subscribed.exit_code) == (1, 1)
     assert "Successful" in done(*where, "--delete-offsets", "--topic", f"{topic}:1")
-    assert committed(kafka41, group) == {(topic, 0): (10, "")}
+    assert committed(kafka4, group) == {(topic, 0): (10, "")}
     assert done(*where, "--delete") == f"Deletion of requested consumer groups ('{group}') was successful.\n"
-    assert group not in done("-b", kafka41.bootstrap_servers, "--list").splitlines()
+    assert group not in done("-b", kafka4.bootstrap_servers, "--list").splitlines()
     assert "it does not exist" in run(*where, "--delete").output
 
 
 def test_a_commit_cannot_overwrite_what_a_member_that_comes_meanwhile_commits(
-    kafka41: KafkaServer, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+    kafka4: KafkaServer, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look at the group says that it has no members; the coordinator knows better by then."""
     from streamgroup.cli.groups import GroupChanges  # noqa: PLC0415
 
-    topic = make_topic(kafka41)
+    topic = make_topic(kafka4)
     monkeypatch.setattr(GroupChanges, "_require_no_members", lambda *_: None)
-    with member(kafka41, f"g-{topic}", topic):
+    with member(kafka4, f"g-{topic}", topic):
         result = run(
-            *("-b", kafka41.bootstrap_servers, "--reset-offsets", "--group", f"g-{topic}"),
+            *("-b", kafka4.bootstrap_servers, "--reset-offsets", "--group", f"g-{topic}"),
             *("--topic", topic, "--to-latest", "--execute"),
         )
     assert result.exit_code == 1
     assert "which has members" in result.output
-    assert committed(kafka41, f"g-{topic}") == {}
+    assert committed(kafka4, f"g-{topic}") == {}
 
 
 @pytest.mark.long
-def test_a_group_of_kip_848_is_refused_while_it_has_members(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+def test_a_group_of_kip_848_is_refused_while_it_has_members(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
     """DescribeGroups calls it Dead."""
-    topic = make_topic(kafka41)
-    reset = ("-b", kafka41.bootstrap_servers, "--reset-offsets", "--group", f"g-{topic}", "--topic", topic)
-    with member(kafka41, f"g-{topic}", topic, protocol="consumer"):
+    topic = make_topic(kafka4)
+    reset = ("-b", kafka4.bootstrap_servers, "--reset-offsets", "--group", f"g-{topic}", "--topic", topic)
+    with member(kafka4, f"g-{topic}", topic, protocol="consumer"):
         refused = run(*reset, "--to-latest", "--execute")
         assert refused.exit_code == 1
         assert "its state is Stable" in refused.output
     wait_until(lambda: run(*reset, "--to-latest", "--execute").exit_code == 0, "the member has left")
-    assert committed(kafka41, f"g-{topic}") == {(topic, 0): (0, "")}
+    assert committed(kafka4, f"g-{topic}") == {(topic, 0): (0, "")}
 
 
 @pytest.mark.long
 def test_the_offsets_of_a_group_of_kip_848_are_shown_without_its_members(
-    kafka41: KafkaServer, make_topic: MakeTopic
+    kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka41)
-    fill(kafka41, topic, partitions=1)
-    group = ("-b", kafka41.bootstrap_servers, "--group", f"g-{topic}")
+    topic = make_topic(kafka4)
+    fill(kafka4, topic, partitions=1)
+    group = ("-b", kafka4.bootstrap_servers, "--group", f"g-{topic}")
     done(*group, "--reset-offsets", "--topic", topic, "--to-offset", "4", "--execute")
-    with member(kafka41, f"g-{topic}", topic, protocol="consumer"):
+    with member(kafka4, f"g-{topic}", topic, protocol="consumer"):
         lag = CliRunner().invoke(main, ["lag", *group])
         assert lag.exit_code == 0, lag.output
         assert lag.stdout.splitlines()[1].split()[1:6] == [topic, "0", "4", "10", "6"]
@@ -207,7 +205,7 @@ def test_the_offsets_of_a_group_of_kip_848_are_shown_without_its_members(
         assert done(*group, "--describe", "--state").split()[-2:] == ["Stable", "-"]
         found = CliRunner().invoke(main, ["doctor", *group]).stdout
         assert "Stable, unknown members, commits of 1 partition, lag 6" in found
-    absent = CliRunner().invoke(main, ["lag", "-b", kafka41.bootstrap_servers, "--group", "absent"])
+    absent = CliRunner().invoke(main, ["lag", "-b", kafka4.bootstrap_servers, "--group", "absent"])
     assert "consumer group 'absent' does not exist" in absent.output
 
 
@@ -216,17 +214,17 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 @pytest.mark.long
-def test_kafkas_own_tool_shows_and_reads_the_same(kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path) -> None:
-    topic = make_topic(kafka41, 3)
-    fill(kafka41, topic, partitions=3, timestamp=int(time.time() * 1000) - 10 * HOUR_MS)
+def test_kafkas_own_tool_shows_and_reads_the_same(kafka4: KafkaServer, make_topic: MakeTopic, tmp_path: Path) -> None:
+    topic = make_topic(kafka4, 3)
+    fill(kafka4, topic, partitions=3, timestamp=int(time.time() * 1000) - 10 * HOUR_MS)
     groups = [f"{name}-{topic}" for name in "ab"]
     both = [word for group in groups for word in ("--group", group)]
 
     def theirs(*arguments: str) -> str:
-        server = ("--bootstrap-server", kafka41.bootstrap_servers, "--timeout", "30000")
-        return run_tool(kafka41, GROUP_COMMAND, *server, *arguments)
+        server = ("--bootstrap-server", kafka4.bootstrap_servers, "--timeout", "30000")
+        return run_tool(kafka4, GROUP_COMMAND, *server, *arguments)
 
-    done("-b", kafka41.bootstrap_servers, *both, "--reset-offsets", "--topic", topic, "--to-offset", "5", "--execute")
+    done("-b", kafka4.bootstrap_servers, *both, "--reset-offsets", "--topic", topic, "--to-offset", "5", "--execute")
     for way in (
         ("--to-earliest",),
         ("--to-latest",),
@@ -236,7 +234,7 @@ def test_kafkas_own_tool_shows_and_reads_the_same(kafka41: KafkaServer, make_top
         ("--to-datetime", datetime.now(UTC).strftime("%Y-%m-%dT%H:00:00.000")),
     ):
         asked = ("--reset-offsets", *both, "--topic", f"{topic}:0,2", *way, "--export")
-        ours = done("-b", kafka41.bootstrap_servers, *asked)
+        ours = done("-b", kafka4.bootstrap_servers, *asked)
         printed = theirs(*asked, "--dry-run")
         # It writes long names in quotes.
         assert sorted(rows_of(printed)) == rows_of(ours), (way, printed)
@@ -244,7 +242,7 @@ def test_kafkas_own_tool_shows_and_reads_the_same(kafka41: KafkaServer, make_top
     file = tmp_path / "offsets.csv"
     file.write_text(ours)
     theirs("--reset-offsets", *both, "--from-file", str(file), "--execute")
-    assert done("-b", kafka41.bootstrap_servers, *both, "--export", "--topic", f"{topic}:0,2") == ours
+    assert done("-b", kafka4.bootstrap_servers, *both, "--export", "--topic", f"{topic}:0,2") == ours
 
 
 # -- old brokers and ZooKeeper -----------------------------------------------------------------------------------------

@@ -565,10 +565,10 @@ def test_a_zookeeper_without_brokers(kafka: Kafka07Server) -> None:
         cluster.snapshot(None, cluster.deadline(5_000))
 
 
-def test_a_later_kafka_where_07_is_expected(kafka41: KafkaServer) -> None:
+def test_a_later_kafka_where_07_is_expected(kafka4: KafkaServer) -> None:
     from streamgroup.kafka.wire.kafka07 import OffsetsRequest07  # noqa: PLC0415
 
-    connection = Connection(*address_of(kafka41), ClientOptions(()), dialect=Dialect.KAFKA07)
+    connection = Connection(*address_of(kafka4), ClientOptions(()), dialect=Dialect.KAFKA07)
     connection.connect(time.monotonic() + 10)
     connection.send(OffsetsRequest07("events", 0, LATEST, 1))
     with pytest.raises((TransportError, DecodeError), match=r"Kafka 0\.8 or later|this is a broker of Kafka 0\.7"):

@@ -77,57 +77,57 @@ def subscription(kind: str, topic: str) -> dict[str, str]:
 @pytest.mark.parametrize("kind", ["subscribe", "assign", "pattern"])
 @pytest.mark.parametrize("mode", ["off", "commit", "member"])
 def test_everything_subscribed_is_read_once_over_a_restart(
-    kafka41: KafkaServer, make_topic: MakeTopic, mode: str, kind: str
+    kafka4: KafkaServer, make_topic: MakeTopic, mode: str, kind: str
 ) -> None:
     if (mode, kind) == ("member", "assign"):
         with pytest.raises(ConfigError, match=r"cannot use assign with group\.mode=member"):
-            query(kafka41, "q", assign='{"t": [0]}', kafka__group__id="g", group__mode=mode)
+            query(kafka4, "q", assign='{"t": [0]}', kafka__group__id="g", group__mode=mode)
         return
-    topic = make_topic(kafka41, 3)
+    topic = make_topic(kafka4, 3)
     group = f"once-{topic}"
-    writer = Writer(kafka41, topic, 3)
+    writer = Writer(kafka4, topic, 3)
     options = {**subscription(kind, topic), "startingOffsets": "earliest"}
     if mode != "off":
         options |= {"kafka.group.id": group, "group.mode": mode}
-    reads = query(kafka41, "q", **options)
+    reads = query(kafka4, "q", **options)
     wanted: list[str] = []
     for _ in range(3):
         wanted += [v for v in writer.send(30) if kind != "assign" or v.split("/")[1] != "1"]
         with running(reads):
             read_by(reads, wanted)
     ends = {p: 30 for p in range(3) if kind != "assign" or p != 1}
-    assert committed(kafka41, group, topic) == ({} if mode == "off" else ends)
-    assert (group in groups(kafka41, topic)) == (mode != "off")
+    assert committed(kafka4, group, topic) == ({} if mode == "off" else ends)
+    assert (group in groups(kafka4, topic)) == (mode != "off")
 
 
 def test_two_queries_without_a_group_both_read_everything_from_where_they_started(
-    kafka41: KafkaServer, make_topic: MakeTopic
+    kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     """`latest` is the default; it stands in the checkpoint before anything has come (R6)."""
-    topic = make_topic(kafka41, 2)
-    writer = Writer(kafka41, topic, 2)
+    topic = make_topic(kafka4, 2)
+    writer = Writer(kafka4, topic, 2)
     writer.send(20)
-    before = groups(kafka41, topic)
-    one, two = query(kafka41, "one", subscribe=topic), query(kafka41, "two", subscribe=topic)
+    before = groups(kafka4, topic)
+    one, two = query(kafka4, "one", subscribe=topic), query(kafka4, "two", subscribe=topic)
     with running(one, two):
         wait_until(lambda: one.finished and two.finished, "their start is documented")
     new = writer.send(10)
     with running(one, two):
         new += writer.send(10)
         wait_until(lambda: values(one) == values(two) == sorted(new), "both have read all")
-    assert groups(kafka41, topic) == before
+    assert groups(kafka4, topic) == before
 
 
 def test_a_checkpoint_goes_from_mode_to_mode_and_nothing_is_repeated(
-    kafka41: KafkaServer, make_topic: MakeTopic
+    kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka41, 2)
-    writer = Writer(kafka41, topic, 2)
+    topic = make_topic(kafka4, 2)
+    writer = Writer(kafka4, topic, 2)
     sent: list[str] = []
     last: Stream | None = None
     for mode in ("off", "member", "commit", "member", "off"):
         group = {} if mode == "off" else {"kafka__group__id": f"modes-{topic}", "group__mode": mode}
-        reads = query(kafka41, mode, subscribe=topic, startingOffsets="earliest", **group)
+        reads = query(kafka4, mode, subscribe=topic, startingOffsets="earliest", **group)
         if last is not None:
             reads.offsets, reads.finished, reads.sunk = last.offsets, last.finished, last.sunk
         sent += writer.send(20)
@@ -139,15 +139,15 @@ def test_a_checkpoint_goes_from_mode_to_mode_and_nothing_is_repeated(
 
 
 def test_while_a_consumer_is_a_member_no_commit_is_taken_and_nothing_is_read(
-    kafka41: KafkaServer, make_topic: MakeTopic
+    kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka41, 1)
+    topic = make_topic(kafka4, 1)
     group = f"taken-{topic}"
-    sent = Writer(kafka41, topic, 1).send(10)
+    sent = Writer(kafka4, topic, 1).send(10)
     options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": group, "group.mode": "commit"}
-    impatient = query(kafka41, "impatient", **options, group__joinTimeout="1s")
-    patient = query(kafka41, "patient", **options, group__joinTimeout="30s")
-    consumer = Consumer({"bootstrap.servers": kafka41.bootstrap_servers, "group.id": group, "log_level": 3})
+    impatient = query(kafka4, "impatient", **options, group__joinTimeout="1s")
+    patient = query(kafka4, "patient", **options, group__joinTimeout="30s")
+    consumer = Consumer({"bootstrap.servers": kafka4.bootstrap_servers, "group.id": group, "log_level": 3})
     try:
         consumer.subscribe([topic])
         wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "the consumer is a member")
@@ -162,31 +162,31 @@ def test_while_a_consumer_is_a_member_no_commit_is_taken_and_nothing_is_read(
         consumer.close()
     with running():
         wait_until(lambda: values(patient) == sorted(sent), "it goes on when the consumer has left")
-        wait_until(lambda: committed(kafka41, group, topic) == {0: 10}, "and commits")
+        wait_until(lambda: committed(kafka4, group, topic) == {0: 10}, "and commits")
     patient.stop()
 
 
-def test_an_operators_reset_is_followed_without_joining(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
+def test_an_operators_reset_is_followed_without_joining(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
     from tests.spark.support import reset_offsets  # noqa: PLC0415  (it imports Spark)
 
-    topic = make_topic(kafka41, 1)
+    topic = make_topic(kafka4, 1)
     group = f"reset-{topic}"
-    sent = Writer(kafka41, topic, 1).send(20)
+    sent = Writer(kafka4, topic, 1).send(20)
     reads = query(
-        kafka41, "q", subscribe=topic, startingOffsets="earliest", kafka__group__id=group, group__mode="commit"
+        kafka4, "q", subscribe=topic, startingOffsets="earliest", kafka__group__id=group, group__mode="commit"
     )
     with running(reads):
         wait_until(lambda: values(reads) == sorted(sent), "all is read")
-    reset_offsets(kafka41, group, topic, {0: 15})
+    reset_offsets(kafka4, group, topic, {0: 15})
     with running(reads):
         wait_until(lambda: len(reads.rows) == 25, "what lies behind the reset is read again")
     assert Counter(values(reads)) == Counter(sent) + Counter(sent[15:])
 
 
 def test_a_topic_that_appears_under_the_pattern_of_two_members_is_shared_from_its_beginning(
-    kafka41: KafkaServer, make_topic: MakeTopic
+    kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    stem = make_topic(kafka41, 1)
+    stem = make_topic(kafka4, 1)
     options = {
         "subscribePattern": f"{stem}-t[0-9]",
         "kafka.group.id": f"pattern-{stem}",
@@ -194,13 +194,13 @@ def test_a_topic_that_appears_under_the_pattern_of_two_members_is_shared_from_it
         "kafka.session.timeout.ms": "6000",
         "kafka.heartbeat.interval.ms": "200",
     }
-    one, two = query(kafka41, "one", **options), query(kafka41, "two", **options)
+    one, two = query(kafka4, "one", **options), query(kafka4, "two", **options)
     sent: list[str] = []
     with running(one, two):
         wait_until(lambda: one.status.get("state") == two.status.get("state") == "stable", "both have joined")
         for number in (1, 2):
-            topic = make_topic(kafka41, 2, name=f"{stem}-t{number}")
-            sent += Writer(kafka41, topic, 2).send(30)
+            topic = make_topic(kafka4, 2, name=f"{stem}-t{number}")
+            sent += Writer(kafka4, topic, 2).send(30)
             wait_until(
                 lambda sent=tuple(sent): values(one, two) == sorted(sent), f"all of {number} topics is read, once"
             )
@@ -267,14 +267,14 @@ class NewConsumer:
 
 @pytest.mark.long
 def test_a_member_reads_its_share_of_a_group_that_a_consumer_of_kip_848_leads(
-    kafka41: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+    kafka4: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     """DescribeGroups calls such a group Dead, so the check for a copied checkpoint cannot be made."""
-    topic = make_topic(kafka41, 4)
+    topic = make_topic(kafka4, 4)
     group = f"new-{topic}"
-    member = query(kafka41, "q", subscribe=topic, kafka__group__id=group, **EACH_MEMBER)
-    writer = Writer(kafka41, topic, 4)
-    with NewConsumer(kafka41, group, topic) as consumer:
+    member = query(kafka4, "q", subscribe=topic, kafka__group__id=group, **EACH_MEMBER)
+    writer = Writer(kafka4, topic, 4)
+    with NewConsumer(kafka4, group, topic) as consumer:
         wait_until(lambda: len(consumer.held) == 4, "the consumer has all partitions")
         with running(member):
             wait_until(lambda: len(consumer.held) == len(member.held) == 2, "they share the partitions")
@@ -289,19 +289,19 @@ def test_a_member_reads_its_share_of_a_group_that_a_consumer_of_kip_848_leads(
 
 @pytest.mark.long
 def test_members_share_by_their_weights_until_a_consumer_of_another_client_joins(
-    kafka41: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+    kafka4: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic = make_topic(kafka41, 18)
+    topic = make_topic(kafka4, 18)
     group = f"weighted-{topic}"
     options = {**EACH_MEMBER, "subscribe": topic, "kafka.group.id": group}
-    members = [query(kafka41, f"w{n}", **options, **{"group.member.weight": n}) for n in (1, 2, 3)]
+    members = [query(kafka4, f"w{n}", **options, **{"group.member.weight": n}) for n in (1, 2, 3)]
 
     def sizes() -> list[int]:
         return [len(each.held) for each in members]
 
     with running(*members):
         wait_until(lambda: sizes() == [3, 6, 9], "they share by weight")
-        settings = {"bootstrap.servers": kafka41.bootstrap_servers, "group.id": group, "log_level": 0}
+        settings = {"bootstrap.servers": kafka4.bootstrap_servers, "group.id": group, "log_level": 0}
         strategy = {"partition.assignment.strategy": "range", "session.timeout.ms": 6000}
         with closing(Consumer({**settings, **strategy, "heartbeat.interval.ms": 200})) as consumer:
             consumer.subscribe([topic])
@@ -320,10 +320,10 @@ def test_members_share_by_their_weights_until_a_consumer_of_another_client_joins
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
 @pytest.mark.parametrize("strategy", ASSIGNORS)
 def test_a_consumer_of_kip_848_can_join_members_under_every_strategy(
-    kafka41: KafkaServer, make_topic: MakeTopic, strategy: str, static: bool
+    kafka4: KafkaServer, make_topic: MakeTopic, strategy: str, static: bool
 ) -> None:
     """The broker refuses it where an assignment has user data."""
-    topic = make_topic(kafka41, 4)
+    topic = make_topic(kafka4, 4)
     options = {
         **EACH_MEMBER,
         "subscribe": topic,
@@ -331,15 +331,15 @@ def test_a_consumer_of_kip_848_can_join_members_under_every_strategy(
         "kafka.partition.assignment.strategy": strategy,
     }
     one, two = (
-        query(kafka41, name, **options, **({"kafka.group.instance.id": name} if static else {}))
+        query(kafka4, name, **options, **({"kafka.group.instance.id": name} if static else {}))
         for name in ("one", "two")
     )
-    writer = Writer(kafka41, topic, 4)
+    writer = Writer(kafka4, topic, 4)
     with running(one, two):
         wait_until(lambda: len(one.held) == len(two.held) == 2, "the members share the partitions")
         sent = writer.send(100)
         wait_until(lambda: values(one, two) == sorted(sent), "all is read")
-        with NewConsumer(kafka41, f"new-{topic}", topic) as consumer:
+        with NewConsumer(kafka4, f"new-{topic}", topic) as consumer:
             wait_until(lambda: consumer.held or consumer.error, "the consumer has joined")
             assert consumer.error == ""
             sent += writer.send(100)

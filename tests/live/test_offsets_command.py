@@ -96,16 +96,16 @@ def query(name: str, server: KafkaServer, topic: str, database: Database) -> Str
 
 
 def test_a_reset_of_the_table_moves_the_query_and_the_group_follows(
-    kafka41: KafkaServer, make_topic: MakeTopic, database: Database
+    kafka4: KafkaServer, make_topic: MakeTopic, database: Database
 ) -> None:
-    topic = make_topic(kafka41)
-    group, brokers = f"g-{topic}", ("-b", kafka41.bootstrap_servers)
-    fill(kafka41, topic, partitions=1)
+    topic = make_topic(kafka4)
+    group, brokers = f"g-{topic}", ("-b", kafka4.bootstrap_servers)
+    fill(kafka4, topic, partitions=1)
 
     def commit() -> int:
-        return committed(kafka41, group).get((topic, 0), (0, ""))[0]
+        return committed(kafka4, group).get((topic, 0), (0, ""))[0]
 
-    with query("first", kafka41, topic, database) as first:
+    with query("first", kafka4, topic, database) as first:
         wait_until(lambda: first.error or commit() == 10, "the query has committed everything")
     (described,) = rows_of(database, *brokers, "--describe", "--group", group)
     assert (described["next_offset"], described["committed_offset"], described["lag"]) == (10, 10, 0)
@@ -121,48 +121,48 @@ def test_a_reset_of_the_table_moves_the_query_and_the_group_follows(
     checked = run(database, *brokers, "--group", group, command="doctor")
     assert re.search(rf"offsets of {group} +warn .* the commits of {topic}-0 in Kafka are beyond them", checked.stdout)
 
-    with query("again", kafka41, topic, database) as again:
+    with query("again", kafka4, topic, database) as again:
         wait_until(lambda: again.error or len(again.rows) == 4, "the query reads from the reset on")
         assert [row.offset for row in again.rows] == [6, 7, 8, 9]
         wait_until(lambda: again.error or database.row(group, topic).next_offset == 10, "the batch is stored")
 
 
 def test_a_group_that_was_reset_in_kafka_only_has_no_lag_once_its_query_runs(
-    kafka41: KafkaServer, make_topic: MakeTopic, database: Database
+    kafka4: KafkaServer, make_topic: MakeTopic, database: Database
 ) -> None:
-    topic = make_topic(kafka41)
+    topic = make_topic(kafka4)
     group = f"g-{topic}"
-    fill(kafka41, topic, partitions=1)
-    with query("first", kafka41, topic, database) as first:
+    fill(kafka4, topic, partitions=1)
+    with query("first", kafka4, topic, database) as first:
         wait_until(lambda: first.error or len(first.rows) == 10, "the query has read everything")
         wait_until(lambda: database.row(group, topic).next_offset == 10, "the offset is in the table")
-    reset = ("-b", kafka41.bootstrap_servers, "--reset-offsets", "--group", group, "--topic", topic)
+    reset = ("-b", kafka4.bootstrap_servers, "--reset-offsets", "--group", group, "--topic", topic)
     wait_until(lambda: run_groups(*reset, "--to-earliest", "--execute").exit_code == 0, "the member has left")
 
     def lag() -> list[int]:
-        words = ["lag", "-b", kafka41.bootstrap_servers, "--group", group, "--json"]
+        words = ["lag", "-b", kafka4.bootstrap_servers, "--group", group, "--json"]
         return [row["lag"] for row in json.loads(CliRunner().invoke(main, words).stdout)]
 
     assert lag() == [10]
-    with query("again", kafka41, topic, database) as again:
+    with query("again", kafka4, topic, database) as again:
         wait_until(lambda: again.error or lag() == [0], "the group follows the table")
         assert again.status["offsets_store"] == database.url
         assert not again.rows
 
 
 def test_a_reset_ends_a_query_that_runs(
-    kafka41: KafkaServer, make_topic: MakeTopic, database: Database, caplog: pytest.LogCaptureFixture
+    kafka4: KafkaServer, make_topic: MakeTopic, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic = make_topic(kafka41)
-    group, brokers = f"g-{topic}", ("-b", kafka41.bootstrap_servers)
-    fill(kafka41, topic, partitions=1)
-    with query("query", kafka41, topic, database) as running:
+    topic = make_topic(kafka4)
+    group, brokers = f"g-{topic}", ("-b", kafka4.bootstrap_servers)
+    fill(kafka4, topic, partitions=1)
+    with query("query", kafka4, topic, database) as running:
         wait_until(lambda: running.error or database.row(group, topic).next_offset == 10, "the offset is stored")
         result = run(
             database, "--reset-offsets", "--group", group, *brokers, "--topic", topic, "--to-offset", "3", "--execute"
         )
         assert f"Warning: group '{group}' has 1 member. After a change each query" in result.stderr
-        fill(kafka41, topic, partitions=1)
+        fill(kafka4, topic, partitions=1)
         wait_until(lambda: running.error is not None, "the query has failed")
         assert "an operator has reset their offsets" in str(running.error)
     assert database.row(group, topic).next_offset == 3

@@ -32,7 +32,7 @@ def command(name: str, *arguments: str, stdin: bytes = b"") -> Result:
     return result
 
 
-kafka = each_of("kafka08", "kafka41")
+kafka = each_of("kafka08", "kafka4")
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +61,9 @@ def test_lines_are_read_back_in_the_partition_of_their_key(
     assert len({key for _, key in places}) == len(places) == 20, "no key is in two partitions"
 
 
-def test_what_consume_prints_as_json_can_be_produced_again(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    one, other = make_topic(kafka41, 2), make_topic(kafka41, 2)
-    brokers = ("-b", kafka41.bootstrap_servers)
+def test_what_consume_prints_as_json_can_be_produced_again(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    one, other = make_topic(kafka4, 2), make_topic(kafka4, 2)
+    brokers = ("-b", kafka4.bootstrap_servers)
     command("produce", *brokers, "-t", one, "-p", "1", "-H", "h=1", "-K", ":", "-Z", stdin=b"a:1\nb:\n:c\n")
     printed = command("consume", *brokers, "-t", one, "-e", "-J").stdout
     moved = printed.replace(f'"topic":"{one}"', f'"topic":"{other}"')
@@ -103,10 +103,10 @@ def test_kafka_07_is_written_and_read_back(kafka07: Kafka07Server, codec: str, v
 
 
 def test_an_interrupted_command_delivers_what_it_has_read(
-    kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path
+    kafka4: KafkaServer, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
-    topic = make_topic(kafka41)
-    where = ("-b", kafka41.bootstrap_servers, "-t", topic)
+    topic = make_topic(kafka4)
+    where = ("-b", kafka4.bootstrap_servers, "-t", topic)
     with (tmp_path / "notices").open("wb") as notices:
         running = subprocess.Popen([*COMMAND, "produce", *where], stdin=subprocess.PIPE, stderr=notices)
     assert running.stdin is not None

@@ -42,7 +42,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 old_kafka = each_of(*OLD)
-kafka = each_of(*OLD, "kafka39", "kafka41")
+kafka = each_of(*OLD, "kafka39", "kafka4")
 
 
 def options_for(server: KafkaServer, topic: str, **options: str) -> SinkOptions:
@@ -148,17 +148,17 @@ def test_a_topic_may_replace_the_timestamps_by_those_of_its_broker(kafka: KafkaS
     assert max(stamps) == written.partitions[TopicPartition(topic, 0)].log_append_time_ms
 
 
-def test_timestamps_and_headers_arrive(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41)
+def test_timestamps_and_headers_arrive(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4)
     headers = pa.array(
         [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, []],
         HEADERS,
     )
     times = pa.array([1_700_000_000_123_456, None, 5_000], pa.timestamp("us", "UTC"))
     batch = pa.record_batch({"value": pa.array([b"1", b"2", b"3"]), "headers": headers, "timestamp": times})
-    plain = {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "topic": topic, "includeTimestamp": "true"}
+    plain = {"kafka.bootstrap.servers": kafka4.bootstrap_servers, "topic": topic, "includeTimestamp": "true"}
     write([batch], parse_sink(plain))
-    ((first, second, third),) = read_back(kafka41, topic)
+    ((first, second, third),) = read_back(kafka4, topic)
     assert (first.headers(), second.headers(), third.headers()) == ([("a", b"1"), ("a", None)], None, None)
     assert (first.timestamp(), third.timestamp()) == (
         (TIMESTAMP_CREATE_TIME, 1_700_000_000_123),
@@ -167,9 +167,9 @@ def test_timestamps_and_headers_arrive(kafka41: KafkaServer, make_topic: MakeTop
     assert second.timestamp()[1] > 1_700_000_000_000
 
 
-def test_a_worker_keeps_its_producer_from_task_to_task(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41)
-    with Proxy(address_of(kafka41)) as proxy:  # the brokers' own address is used behind the bootstrap
+def test_a_worker_keeps_its_producer_from_task_to_task(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4)
+    with Proxy(address_of(kafka4)) as proxy:  # the brokers' own address is used behind the bootstrap
         options = parse_sink({"kafka.bootstrap.servers": f"127.0.0.1:{proxy.port}", "topic": topic})
         for first in range(0, 500, 100):
             batch = pa.record_batch({"value": pa.array([b"%d" % n for n in range(first, first + 100)])})
@@ -202,44 +202,44 @@ def test_a_topic_that_the_broker_creates_is_waited_for(version: str) -> None:
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_does_not_appear_is_an_error_within_max_block_ms(kafka41: KafkaServer) -> None:
-    options = options_for(kafka41, "nobody-made-it", max_block_ms="3000")
+def test_a_topic_that_does_not_appear_is_an_error_within_max_block_ms(kafka4: KafkaServer) -> None:
+    options = options_for(kafka4, "nobody-made-it", max_block_ms="3000")
     with pytest.raises(UnknownTopicError, match=r"topic nobody-made-it did not appear .* max.block.ms=3000. Create it"):
         write([pa.record_batch({"value": pa.array([b"x"])})], options)
 
 
-def test_a_partition_that_the_topic_does_not_have_is_an_error(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41, 2)
+def test_a_partition_that_the_topic_does_not_have_is_an_error(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4, 2)
     batch = pa.record_batch({"value": pa.array([b"x", b"y"]), "partition": pa.array([1, 7], pa.int32())})
     with pytest.raises(EncodeError, match=r"row 1 of the task to partition 7 of topic .* has 2 partitions"):
-        write([batch], options_for(kafka41, topic))
+        write([batch], options_for(kafka4, topic))
 
 
 def test_a_record_above_the_brokers_limit_is_an_error_that_names_the_limit(
-    kafka41: KafkaServer, make_topic: MakeTopic
+    kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka41, config={"max.message.bytes": "2000"})
+    topic = make_topic(kafka4, config={"max.message.bytes": "2000"})
     batch = pa.record_batch({"value": pa.array([b"x" * 3000])})
     with pytest.raises(RecordTooLargeError, match=r"MESSAGE_TOO_LARGE .*max.message.bytes"):
-        write([batch], options_for(kafka41, topic))
+        write([batch], options_for(kafka4, topic))
     with pytest.raises(RecordTooLargeError, match=r"larger than max.request.size=2500"):
-        write([batch], options_for(kafka41, topic, max_request_size="2500"))
+        write([batch], options_for(kafka4, topic, max_request_size="2500"))
 
 
-def test_a_batch_above_the_brokers_limit_is_split(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41, config={"max.message.bytes": "2000"})
+def test_a_batch_above_the_brokers_limit_is_split(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4, config={"max.message.bytes": "2000"})
     batch = pa.record_batch({"value": pa.array([b"%05d" % n + b"x" * 95 for n in range(500)])})
-    write([batch], options_for(kafka41, topic))
-    assert [message.value() for message in read_back(kafka41, topic)[0]] == batch["value"].to_pylist()
+    write([batch], options_for(kafka4, topic))
+    assert [message.value() for message in read_back(kafka4, topic)[0]] == batch["value"].to_pylist()
 
 
 def test_without_acknowledgements_no_batch_above_the_limit_of_the_topic_is_sent(
-    kafka41: KafkaServer, make_topic: MakeTopic
+    kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka41, config={"max.message.bytes": "2000"})
+    topic = make_topic(kafka4, config={"max.message.bytes": "2000"})
     batch = pa.record_batch({"value": pa.array([b"%05d" % n + b"x" * 95 for n in range(500)])})
-    assert not write([batch], options_for(kafka41, topic, acks="0")).notes
-    (found,) = read_back(kafka41, topic, len(batch))
+    assert not write([batch], options_for(kafka4, topic, acks="0")).notes
+    (found,) = read_back(kafka4, topic, len(batch))
     assert [message.value() for message in found] == batch["value"].to_pylist()
 
 
@@ -260,7 +260,7 @@ def test_too_few_replicas_are_an_error_at_the_end_of_the_delivery_timeout(
         write([pa.record_batch({"value": pa.array([b"x"])})], options)
 
 
-@pytest.mark.parametrize("server", ["kafka11", "kafka39", "kafka41"])
+@pytest.mark.parametrize("server", ["kafka11", "kafka39", "kafka4"])
 def test_a_topic_that_is_created_anew_between_two_tasks_gets_every_record(
     server: str, make_topic: MakeTopic, request: pytest.FixtureRequest
 ) -> None:
@@ -280,7 +280,7 @@ def test_a_topic_that_is_created_anew_between_two_tasks_gets_every_record(
             assert contents(found[partition]) == expected(batch, partition)
 
 
-@pytest.mark.parametrize("server", ["kafka11", "kafka39", "kafka41"])
+@pytest.mark.parametrize("server", ["kafka11", "kafka39", "kafka4"])
 def test_a_topic_that_is_created_anew_with_fewer_partitions_gets_every_row_once(
     server: str, make_topic: MakeTopic, request: pytest.FixtureRequest
 ) -> None:

@@ -50,7 +50,7 @@ pytestmark = pytest.mark.live
 DEADLINE_S = 30
 
 
-kafka = each_of("kafka41", "kafka39")
+kafka = each_of("kafka4", "kafka39")
 
 
 @pytest.fixture
@@ -80,45 +80,45 @@ def test_what_is_produced_is_consumed(kafka: KafkaServer, make_topic: MakeTopic)
     assert consumed({"bootstrap.servers": kafka.bootstrap_servers}, topic, 100) == values
 
 
-def test_what_was_produced_survives_a_crash_on_the_same_port(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41)
+def test_what_was_produced_survives_a_crash_on_the_same_port(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4)
     values = [b"%d" % i for i in range(100)]
-    assert produce(kafka41, topic, values) == []
-    broker, before, pid = kafka41.brokers[0], kafka41.bootstrap_servers, kafka41.brokers[0].pid
+    assert produce(kafka4, topic, values) == []
+    broker, before, pid = kafka4.brokers[0], kafka4.bootstrap_servers, kafka4.brokers[0].pid
     broker.kill()
     assert brokers_known_to(LOOPBACK, broker.port or 0) == frozenset()
     broker.restart()
-    assert kafka41.bootstrap_servers == before
+    assert kafka4.bootstrap_servers == before
     assert broker.pid != pid
-    assert consumed({"bootstrap.servers": kafka41.bootstrap_servers}, topic, 100) == values
+    assert consumed({"bootstrap.servers": kafka4.bootstrap_servers}, topic, 100) == values
 
 
-def test_a_paused_broker_answers_nobody_and_goes_on_when_resumed(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41)
-    broker = kafka41.brokers[0]
+def test_a_paused_broker_answers_nobody_and_goes_on_when_resumed(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4)
+    broker = kafka4.brokers[0]
     broker.pause()
     try:
         assert broker.alive
-        (error,) = produce(kafka41, topic, [b"lost"], timeout_ms=1_000)
+        (error,) = produce(kafka4, topic, [b"lost"], timeout_ms=1_000)
         assert error.code() == KafkaError._MSG_TIMED_OUT
     finally:
         broker.resume()
     wait_until(lambda: brokers_known_to(LOOPBACK, broker.port or 0) == {0}, "the broker knows itself")
-    assert produce(kafka41, topic, [b"found"]) == []
+    assert produce(kafka4, topic, [b"found"]) == []
 
 
-def test_a_topic_that_is_asked_for_is_not_made(kafka41: KafkaServer) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka41.bootstrap_servers, "log_level": 0})
+def test_a_topic_that_is_asked_for_is_not_made(kafka4: KafkaServer) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka4.bootstrap_servers, "log_level": 0})
     asked = admin.list_topics("misspelt", timeout=DEADLINE_S).topics["misspelt"]
     assert asked.error is not None
     assert asked.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert "misspelt" not in admin.list_topics(timeout=DEADLINE_S).topics
 
 
-def test_kafkas_own_tools_run_against_the_broker(kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41)
-    assert produce(kafka41, topic, [b"one", b"two"]) == []
-    arguments = ("--bootstrap-server", kafka41.bootstrap_servers, "--topic", topic, "--from-beginning")
+def test_kafkas_own_tools_run_against_the_broker(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4)
+    assert produce(kafka4, topic, [b"one", b"two"]) == []
+    arguments = ("--bootstrap-server", kafka4.bootstrap_servers, "--topic", topic, "--from-beginning")
     argv = java_tool(
         NEWEST, "org.apache.kafka.tools.consumer.ConsoleConsumer", *arguments, "--max-messages=2", "--timeout-ms=20000"
     )
@@ -144,11 +144,11 @@ def test_a_start_beyond_its_deadline_is_an_error_and_leaves_no_process() -> None
     server.stop()
 
 
-def test_a_fixed_port_that_is_taken_is_an_error_and_not_another_port(kafka41: KafkaServer, tmp_path: Path) -> None:
-    port = kafka41.brokers[0].port
+def test_a_fixed_port_that_is_taken_is_an_error_and_not_another_port(kafka4: KafkaServer, tmp_path: Path) -> None:
+    port = kafka4.brokers[0].port
     with pytest.raises(ServerStartError, match="Address already in use"):
         KafkaServer(port=port, data_dir=tmp_path).start()
-    assert kafka41.brokers[0].alive
+    assert kafka4.brokers[0].alive
 
 
 @pytest.mark.long

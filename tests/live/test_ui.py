@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
 
-kafka = each_of("kafka41", long=("kafka39", "kafka11", "kafka010", "kafka09"))
+kafka = each_of("kafka4", long=("kafka39", "kafka11", "kafka010", "kafka09"))
 
 
 def test_the_page_follows_a_group_through_a_rebalance(kafka: KafkaServer, make_topic: MakeTopic) -> None:

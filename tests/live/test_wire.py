@@ -11,7 +11,7 @@ from tests.servers import each_of
 pytestmark = pytest.mark.live
 
 
-kafka = each_of("kafka39", "kafka41")
+kafka = each_of("kafka39", "kafka4")
 
 
 def test_every_version_is_understood_by_the_broker_and_by_us(kafka: KafkaServer) -> None:

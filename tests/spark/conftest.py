@@ -110,6 +110,6 @@ def streams(spark: SparkSession, tmp_path: Path) -> Iterator[Streams]:
 
 
 @pytest.fixture
-def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
+def load(kafka4: KafkaServer, make_topic: MakeTopic) -> Load:
     """Records for a topic of two partitions."""
-    return Load(kafka41, make_topic(kafka41, 2), 2)
+    return Load(kafka4, make_topic(kafka4, 2), 2)

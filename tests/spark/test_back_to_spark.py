@@ -31,8 +31,8 @@ TIMEOUT_S = 60.0
 
 
 @pytest.fixture
-def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
-    return Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
+def load(kafka4: KafkaServer, make_topic: MakeTopic) -> Load:
+    return Load(kafka4, make_topic(kafka4, PARTITIONS), PARTITIONS)
 
 
 def sparks(streams: Streams, load: Load, **options: str) -> DataFrame:

@@ -128,8 +128,8 @@ def test_a_web_server(run: Run) -> None:
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_topic(run: Run, kafka41: KafkaServer) -> None:
-    text = refusal(run, {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": "no-such-topic"})
+def test_an_unknown_topic(run: Run, kafka4: KafkaServer) -> None:
+    text = refusal(run, {"kafka.bootstrap.servers": kafka4.bootstrap_servers, "subscribe": "no-such-topic"})
     error = "ConfigError: cannot read topic 'no-such-topic': the cluster has no such topic. Create it, or correct"
     assert f"{error} option 'subscribe'" in text
 
@@ -158,10 +158,10 @@ def test_an_option_that_cannot_be(run: Run, wrong: Mapping[str, str], words: str
 # -- offsets -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_start_below_what_the_log_holds(run: Run, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41), 1)
+def test_a_start_below_what_the_log_holds(run: Run, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4), 1)
     load.send(100)
-    admin = AdminClient({"bootstrap.servers": kafka41.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": kafka4.bootstrap_servers})
     wait_until(
         lambda: all(f.result(20) for f in admin.delete_records([TopicPartition(load.topic, 0, 60)]).values()), ""
     )
@@ -173,8 +173,8 @@ def test_a_start_below_what_the_log_holds(run: Run, kafka41: KafkaServer, make_t
     assert run({**at(load, 10), "failOnDataLoss": "false"}) == 40
 
 
-def test_a_start_beyond_the_end_of_the_log(run: Run, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41), 1)
+def test_a_start_beyond_the_end_of_the_log(run: Run, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4), 1)
     load.send(100)
     text = refusal(run, at(load, 500))
     assert "DataLossError" in text
@@ -183,8 +183,8 @@ def test_a_start_beyond_the_end_of_the_log(run: Run, kafka41: KafkaServer, make_
     assert run({**at(load, 500), "failOnDataLoss": "false"}) == 0
 
 
-def test_a_start_at_the_end_of_the_log_is_no_error(run: Run, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41), 1)
+def test_a_start_at_the_end_of_the_log_is_no_error(run: Run, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4), 1)
     load.send(100)
     assert run(at(load, 100)) == 0
 
@@ -202,12 +202,12 @@ def at(load: Load, offset: int) -> dict[str, str]:
 
 
 def test_a_damaged_batch_is_reported_and_what_to_do_steps_over_it_alone(
-    spark: SparkSession, streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    spark: SparkSession, streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41), 1)
+    load = Load(kafka4, make_topic(kafka4), 1)
     before, _, behind = load.send(10), load.send(10), load.send(10)
-    damage(kafka41, load.topic, 10)
-    options = {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": load.topic}
+    damage(kafka4, load.topic, 10)
+    options = {"kafka.bootstrap.servers": kafka4.bootstrap_servers, "subscribe": load.topic}
     damaged = f"ChecksumMismatch: cannot read {load.topic}-0: the record batch at offset 10: its CRC-32C is 0x"
     first, second = (json.dumps({load.topic: {"0": offset}}) for offset in (10, 20))
 
@@ -219,26 +219,26 @@ def test_a_damaged_batch_is_reported_and_what_to_do_steps_over_it_alone(
         rows = frame_of(spark.read, options | part).orderBy("offset").collect()
         assert [bytes(row.value).decode() for row in rows] == expected
 
-    frame = streams.read(kafka41, load.topic, "damaged")
+    frame = streams.read(kafka4, load.topic, "damaged")
     with pytest.raises(PySparkException) as raised:
         streams.to_parquet(frame, "q", availableNow=True).finish()
     assert damaged in str(raised.value)
     assert f"--reset-offsets --group damaged --topic {load.topic}:0 --to-offset 20 --execute" in str(raised.value)
-    assert committed(kafka41, "damaged", load.topic).get(0, 0) == 0
+    assert committed(kafka4, "damaged", load.topic).get(0, 0) == 0
 
-    reset_offsets(kafka41, "damaged", load.topic, {0: 20})
+    reset_offsets(kafka4, "damaged", load.topic, {0: 20})
     again = streams.to_parquet(frame, "q", availableNow=True)
     again.finish()
     assert again.values() == behind
-    assert committed(kafka41, "damaged", load.topic) == {0: 30}
+    assert committed(kafka4, "damaged", load.topic) == {0: 30}
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
-def test_a_batch_that_would_fill_the_memory(run: Run, kafka41: KafkaServer, make_topic: MakeTopic, codec: str) -> None:
-    topic = make_topic(kafka41)
+def test_a_batch_that_would_fill_the_memory(run: Run, kafka4: KafkaServer, make_topic: MakeTopic, codec: str) -> None:
+    topic = make_topic(kafka4)
     producer = Producer(
         {
-            "bootstrap.servers": kafka41.bootstrap_servers,
+            "bootstrap.servers": kafka4.bootstrap_servers,
             "compression.type": codec,
             "message.max.bytes": 1_000_000_000,
             "log_level": 0,
@@ -248,7 +248,7 @@ def test_a_batch_that_would_fill_the_memory(run: Run, kafka41: KafkaServer, make
     producer.produce(topic, bytes(BOMB), partition=0, on_delivery=lambda error, _: failed.append(error))
     assert producer.flush(60) == 0
     assert failed == [None]
-    text = refusal(run, {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": topic})
+    text = refusal(run, {"kafka.bootstrap.servers": kafka4.bootstrap_servers, "subscribe": topic})
     cap = rf"TooLarge: cannot read {topic}-0: the record batch at offset 0: its .*group\.maxDecompressedBytes is"
     assert re.search(cap, text), text
     assert "the next batch begins at offset 1. To skip this batch, " in text

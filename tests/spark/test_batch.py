@@ -31,7 +31,7 @@ def values(frame: DataFrame) -> list[str]:
     return sorted(bytes(row.value).decode() for row in frame.select("value").collect())
 
 
-kafka = each_of("kafka41", "kafka39")
+kafka = each_of("kafka4", "kafka39")
 
 
 def test_from_earliest_to_latest_is_everything_once(
@@ -46,12 +46,12 @@ def test_from_earliest_to_latest_is_everything_once(
     assert values(frame) == sorted(sent)
 
 
-def test_between_given_offsets(spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+def test_between_given_offsets(spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(200)
     frame = read(
         spark,
-        kafka41,
+        kafka4,
         subscribe=load.topic,
         startingOffsets=json.dumps({load.topic: {"0": 10, "1": -2}}),
         endingOffsets=json.dumps({load.topic: {"0": 20, "1": -1}}),
@@ -60,14 +60,14 @@ def test_between_given_offsets(spark: SparkSession, kafka41: KafkaServer, make_t
     assert found == {(0, n) for n in range(10, 20)} | {(1, n) for n in range(100)}
 
 
-def test_by_timestamps(spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1, config={"retention.ms": "-1"}), 1)
+def test_by_timestamps(spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4, 1, config={"retention.ms": "-1"}), 1)
     began = 1_700_000_000_000
     for n in range(10):
         load.send(1, timestamp=began + n * 1000)
     frame = read(
         spark,
-        kafka41,
+        kafka4,
         subscribe=load.topic,
         startingTimestamp=began + 2_500,
         endingOffsetsByTimestamp=json.dumps({load.topic: {"0": began + 7_000}}),
@@ -75,66 +75,66 @@ def test_by_timestamps(spark: SparkSession, kafka41: KafkaServer, make_topic: Ma
     assert sorted(r.offset for r in frame.select("offset").collect()) == [3, 4, 5, 6]
 
 
-def test_pattern_and_assign(spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    first = Load(kafka41, make_topic(kafka41, 2, name="patterned-a"), 2)
-    second = Load(kafka41, make_topic(kafka41, 1, name="patterned-b"), 1)
+def test_pattern_and_assign(spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    first = Load(kafka4, make_topic(kafka4, 2, name="patterned-a"), 2)
+    second = Load(kafka4, make_topic(kafka4, 1, name="patterned-b"), 1)
     both = first.send(20) + second.send(10)
-    assert values(read(spark, kafka41, subscribePattern="patterned-[ab]")) == sorted(both)
-    assigned = read(spark, kafka41, assign=json.dumps({"patterned-a": [1]}))
+    assert values(read(spark, kafka4, subscribePattern="patterned-[ab]")) == sorted(both)
+    assigned = read(spark, kafka4, assign=json.dumps({"patterned-a": [1]}))
     assert values(assigned) == sorted(v for v in first.sent if v.startswith("patterned-a-1-"))
 
 
-def test_min_partitions_splits_without_loss(spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+def test_min_partitions_splits_without_loss(spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     sent = load.send(5_000)
-    frame = read(spark, kafka41, subscribe=load.topic, minPartitions=7)
+    frame = read(spark, kafka4, subscribe=load.topic, minPartitions=7)
     assert frame.rdd.getNumPartitions() >= 7
     assert values(frame) == sorted(sent)
 
 
-def test_headers_and_nulls(spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41, 1)
-    producer = Producer({"bootstrap.servers": kafka41.bootstrap_servers})
+def test_headers_and_nulls(spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4, 1)
+    producer = Producer({"bootstrap.servers": kafka4.bootstrap_servers})
     producer.produce(topic, value=None, key=b"only key", partition=0)
     producer.produce(topic, value=b"", key=None, partition=0, headers=[("h", b"1"), ("h", None)])
     producer.flush(20)
-    rows = read(spark, kafka41, subscribe=topic, includeHeaders="true").orderBy("offset").collect()
+    rows = read(spark, kafka4, subscribe=topic, includeHeaders="true").orderBy("offset").collect()
     assert [(r.key, r.value) for r in rows] == [(bytearray(b"only key"), None), (None, bytearray(b""))]
     assert rows[0].headers is None
     assert [(h.key, h.value) for h in rows[1].headers] == [("h", bytearray(b"1")), ("h", None)]
 
 
 def test_a_group_id_in_a_batch_read_commits_nothing(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     sent = load.send(10)
-    assert values(read(spark, kafka41, subscribe=load.topic, kafka__group__id="batch-reader")) == sent
-    assert committed(kafka41, "batch-reader", load.topic) == {}
+    assert values(read(spark, kafka4, subscribe=load.topic, kafka__group__id="batch-reader")) == sent
+    assert committed(kafka4, "batch-reader", load.topic) == {}
 
 
 def test_spark_plans_a_dataframe_once_and_load_plans_anew(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     """PySpark keeps the partitions of a batch reader for all actions on what one load() has returned."""
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     load.send(10)
-    frame = read(spark, kafka41, subscribe=load.topic)
+    frame = read(spark, kafka4, subscribe=load.topic)
     assert frame.count() == 10
     load.send(5)
     assert frame.count() == 10
     assert frame.where("offset >= 0").count() == 10
-    assert read(spark, kafka41, subscribe=load.topic).count() == 15
-    delete_records(kafka41, load.topic, {0: 3})
+    assert read(spark, kafka4, subscribe=load.topic).count() == 15
+    delete_records(kafka4, load.topic, {0: 3})
     with pytest.raises(PySparkException, match=r"-0: the offsets \[0, 3\) were planned .* Call load\(\) again"):
         frame.count()
-    assert read(spark, kafka41, subscribe=load.topic).count() == 12
+    assert read(spark, kafka4, subscribe=load.topic).count() == 12
 
 
-def test_timestamps_are_those_of_the_records(spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+def test_timestamps_are_those_of_the_records(spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     at = int(time.time() * 1000) - 86_400_123
     load.send(1, timestamp=at)
-    row = read(spark, kafka41, subscribe=load.topic).selectExpr("unix_millis(timestamp) AS ms", "timestampType").first()
+    row = read(spark, kafka4, subscribe=load.topic).selectExpr("unix_millis(timestamp) AS ms", "timestampType").first()
     assert row is not None
     assert (row.ms, row.timestampType) == (at, 0)

@@ -26,9 +26,9 @@ APPLICATION_TIMEOUT_S = 300
 @pytest.mark.timeout(INSTALLATION_TIMEOUT_S + 2 * APPLICATION_TIMEOUT_S)
 @pytest.mark.parametrize("version", TRIED)
 def test_the_wheel_reads_writes_commits_and_starts_a_query_again_after_its_context_has_stopped(
-    kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path, version: str
+    kafka4: KafkaServer, make_topic: MakeTopic, tmp_path: Path, version: str
 ) -> None:
-    environment, topic, group = tmp_path / "environment", make_topic(kafka41, 2), f"clean-{version}"
+    environment, topic, group = tmp_path / "environment", make_topic(kafka4, 2), f"clean-{version}"
     venv.create(environment, with_pip=True)
     binaries = environment / "bin"
     wheel = built_wheel(tmp_path)
@@ -47,8 +47,8 @@ def test_the_wheel_reads_writes_commits_and_starts_a_query_again_after_its_conte
         assert found.returncode == 0, found.stdout + found.stderr
         return found.stdout
 
-    said = json.loads(run(binaries / "python", APPLICATION, kafka41.bootstrap_servers, topic, group, tmp_path))
+    said = json.loads(run(binaries / "python", APPLICATION, kafka4.bootstrap_servers, topic, group, tmp_path))
     assert said.pop("pyspark").startswith(f"{version}.")
     assert said == {"batch": [100, 4950], "stream": [100, 4950], "again": True}
-    assert sum(committed(kafka41, group, topic).values()) == 100
-    run(binaries / "streamgroup", "doctor", "-b", kafka41.bootstrap_servers, "--group", group)
+    assert sum(committed(kafka4, group, topic).values()) == 100
+    run(binaries / "streamgroup", "doctor", "-b", kafka4.bootstrap_servers, "--group", group)

@@ -49,8 +49,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
 
 
 @pytest.fixture
-def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
-    return Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
+def load(kafka4: KafkaServer, make_topic: MakeTopic) -> Load:
+    return Load(kafka4, make_topic(kafka4, PARTITIONS), PARTITIONS)
 
 
 def job_file(

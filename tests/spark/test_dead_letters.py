@@ -79,8 +79,8 @@ def mixed(count: int, every: int = 100) -> list[bytes | None]:
 
 
 @pytest.fixture
-def topic(kafka41: KafkaServer, make_topic: MakeTopic) -> Topic:
-    return Topic(kafka41, make_topic(kafka41, PARTITIONS), {})
+def topic(kafka4: KafkaServer, make_topic: MakeTopic) -> Topic:
+    return Topic(kafka4, make_topic(kafka4, PARTITIONS), {})
 
 
 Start = Callable[..., StreamingQuery]

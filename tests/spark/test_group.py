@@ -29,8 +29,8 @@ def start(streams: Streams, load: Load, group: str, name: str) -> Sunk:
 
 
 @pytest.mark.timeout(240)
-def test_members_come_and_go_and_nothing_is_lost(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
+def test_members_come_and_go_and_nothing_is_lost(streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4, PARTITIONS), PARTITIONS)
     group = "comings-and-goings"
     with under_load(load):
         a, b = start(streams, load, group, "a"), start(streams, load, group, "b")
@@ -48,8 +48,8 @@ def test_members_come_and_go_and_nothing_is_lost(streams: Streams, kafka41: Kafk
 
         b.query.stop()
         wait_until(lambda: owners_are([a], PARTITIONS), "all with a", 60)
-    ends = log_ends(kafka41, load.topic, PARTITIONS)
-    wait_until(lambda: committed(kafka41, group, load.topic) == ends, "all committed", 60)
+    ends = log_ends(kafka4, load.topic, PARTITIONS)
+    wait_until(lambda: committed(kafka4, group, load.topic) == ends, "all committed", 60)
     wait_until(lambda: set(a.values() + b.values() + c.values()) == set(load.sent), "all in the sinks", 60)
     assert sum(count - 1 for count in repeated(a.values() + b.values() + c.values()).values()) <= BATCH
 
@@ -73,8 +73,8 @@ def test_a_rolling_restart_of_drained_queries_repeats_nothing(
 
 
 @pytest.mark.timeout(120)
-def test_more_members_than_partitions(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+def test_more_members_than_partitions(streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     a, b = start(streams, load, "fanout", "a"), start(streams, load, "fanout", "b")
     load.send(50)
     wait_until(lambda: sorted(a.values() + b.values()) == sorted(load.sent), "all rows once", 60)
@@ -82,16 +82,16 @@ def test_more_members_than_partitions(streams: Streams, kafka41: KafkaServer, ma
 
 @pytest.mark.timeout(120)
 def test_a_topic_that_grows_is_read_from_the_beginning_of_its_new_partitions(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions  # noqa: PLC0415
 
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(20)
-    frame = streams.read(kafka41, load.topic, "growing", startingOffsets="latest")
+    frame = streams.read(kafka4, load.topic, "growing", startingOffsets="latest")
     sunk = streams.to_parquet(frame)
-    wait_until(lambda: committed(kafka41, "growing", load.topic) == {0: 10, 1: 10}, "started at latest", 60)
-    admin = AdminClient({"bootstrap.servers": kafka41.bootstrap_servers})
+    wait_until(lambda: committed(kafka4, "growing", load.topic) == {0: 10, 1: 10}, "started at latest", 60)
+    admin = AdminClient({"bootstrap.servers": kafka4.bootstrap_servers})
     admin.create_partitions([NewPartitions(load.topic, 5)])[load.topic].result(20)
     load.partitions = 5
     new = load.send(50)

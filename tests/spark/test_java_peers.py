@@ -39,12 +39,12 @@ COOPERATIVE = {"kafka.partition.assignment.strategy": "cooperative-sticky"}
     ],
 )
 def test_a_java_consumer_and_a_query_share_a_topic(
-    *, streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, assignor: str, options: dict[str, str], first: str
+    *, streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic, assignor: str, options: dict[str, str], first: str
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
+    load = Load(kafka4, make_topic(kafka4, PARTITIONS), PARTITIONS)
     group = f"peers-{assignor}-{first}"
     load.send(100)
-    frame = streams.read(kafka41, load.topic, group, **options)
+    frame = streams.read(kafka4, load.topic, group, **options)
     if first == "spark":
         sunk = streams.to_parquet(frame)
         wait_until(lambda: len(sunk.rows("offset")) == 100, "the query has all partitions")
@@ -70,8 +70,8 @@ def test_a_java_consumer_and_a_query_share_a_topic(
     # by itself before it joins, hands on what it reads between that and its giving up.
     assert repeated(sunk.values()) == {}
     assert len(repeated(java.values() + sunk.values())) <= (PARTITIONS if options else 0)
-    ends = log_ends(kafka41, load.topic, PARTITIONS)
-    wait_until(lambda: committed(kafka41, group, load.topic) == ends, "all committed")
+    ends = log_ends(kafka4, load.topic, PARTITIONS)
+    wait_until(lambda: committed(kafka4, group, load.topic) == ends, "all committed")
 
 
 def by_kafka(server: KafkaServer, *arguments: str) -> list[list[str]]:
@@ -93,32 +93,32 @@ def words(text: str) -> list[list[str]]:
 
 
 def test_kafkas_own_tool_and_ours_tell_the_same_of_a_query(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
+    load = Load(kafka4, make_topic(kafka4, PARTITIONS), PARTITIONS)
     load.send(103)
-    frame = streams.read(kafka41, load.topic, "described", kafka__client__id="the-query")
+    frame = streams.read(kafka4, load.topic, "described", kafka__client__id="the-query")
     sunk = streams.to_parquet(frame)
-    ends = log_ends(kafka41, load.topic, PARTITIONS)
-    wait_until(lambda: committed(kafka41, "described", load.topic) == ends, "all committed")
+    ends = log_ends(kafka4, load.topic, PARTITIONS)
+    wait_until(lambda: committed(kafka4, "described", load.topic) == ends, "all committed")
     of_group = ("--describe", "--group", "described")
 
-    offsets = by_kafka(kafka41, *of_group, "--offsets")
+    offsets = by_kafka(kafka4, *of_group, "--offsets")
     assert [row[:6] for row in offsets[1:]] == [
         ["described", load.topic, str(p), str(end), str(end), "0"] for p, end in sorted(ends.items())
     ]
     assert all(row[8] == "the-query" for row in offsets[1:])
-    assert by_us(kafka41, *of_group, "--offsets") == offsets
+    assert by_us(kafka4, *of_group, "--offsets") == offsets
 
-    members = by_kafka(kafka41, *of_group, "--members")
+    members = by_kafka(kafka4, *of_group, "--members")
     assert len(members) == 2
     assert members[1][-1] == str(PARTITIONS)
-    ours = by_us(kafka41, *of_group, "--members")
+    ours = by_us(kafka4, *of_group, "--members")
     assert [row for row in ours if row[0] in {"GROUP", "described"}] == members
     # Below Kafka's table the counters of the members whose coordinators run here.
     assert [row[:3] for row in ours if row[0] == members[1][1]] == [[members[1][1], "1", "0"]]
 
-    state = by_kafka(kafka41, *of_group, "--state")
+    state = by_kafka(kafka4, *of_group, "--state")
     assert state[1][-3:] == ["streamgroup-range", "Stable", "1"]
-    assert by_us(kafka41, *of_group, "--state") == state
+    assert by_us(kafka4, *of_group, "--state") == state
     assert sunk.query.isActive

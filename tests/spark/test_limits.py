@@ -30,12 +30,12 @@ def produce(server: KafkaServer, topic: str) -> None:
 
 @pytest.mark.timeout(120)
 def test_batches_stay_within_their_bytes_and_a_larger_record_passes(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka41, 2)
-    produce(kafka41, topic)
+    topic = make_topic(kafka4, 2)
+    produce(kafka4, topic)
     limit = 150 * SIZE
-    frame = streams.read(kafka41, topic, f"bytes-{topic}", maxBytesPerTrigger=limit)
+    frame = streams.read(kafka4, topic, f"bytes-{topic}", maxBytesPerTrigger=limit)
     sunk = streams.to_parquet(frame.selectExpr("partition", "length(value) AS size"), availableNow=True)
     sunk.finish(60)
     sizes = [size for (size,) in sunk.rows("size")]
@@ -49,13 +49,13 @@ def test_batches_stay_within_their_bytes_and_a_larger_record_passes(
 
 @pytest.mark.timeout(120)
 def test_a_rate_holds_under_available_now_without_empty_batches(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka41, 2)
-    produce(kafka41, topic)
+    topic = make_topic(kafka4, 2)
+    produce(kafka4, topic)
     options = {"group.maxOffsetsPerSecond": 150}
     began = time.monotonic()
-    sunk = streams.to_parquet(streams.read(kafka41, topic, f"rate-{topic}", **options), availableNow=True)
+    sunk = streams.to_parquet(streams.read(kafka4, topic, f"rate-{topic}", **options), availableNow=True)
     sunk.finish(60)
     assert time.monotonic() - began >= RECORDS / 150 - 1.0
     assert len(sunk.rows("offset")) == RECORDS + 1
@@ -66,11 +66,11 @@ def test_a_rate_holds_under_available_now_without_empty_batches(
 
 @pytest.mark.long
 @pytest.mark.timeout(120)
-def test_a_rate_in_bytes_holds(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41, 2)
-    produce(kafka41, topic)
+def test_a_rate_in_bytes_holds(streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4, 2)
+    produce(kafka4, topic)
     began = time.monotonic()
-    frame = streams.read(kafka41, topic, f"bytes-rate-{topic}", **{"group.maxBytesPerSecond": 150 * SIZE})
+    frame = streams.read(kafka4, topic, f"bytes-rate-{topic}", **{"group.maxBytesPerSecond": 150 * SIZE})
     sunk = streams.to_parquet(frame, availableNow=True)
     sunk.finish(90)
     assert time.monotonic() - began >= RECORDS / 150 - 1.0
@@ -80,11 +80,11 @@ def test_a_rate_in_bytes_holds(streams: Streams, kafka41: KafkaServer, make_topi
 @pytest.mark.long
 @pytest.mark.timeout(180)
 def test_batches_become_as_large_as_their_target_lets_them(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     """The sink takes 5 ms for a record, so 400 of them last 2 s."""
-    topic, sizes, target_s = make_topic(kafka41, 2), list[int](), 2.0
-    producer = Producer({"bootstrap.servers": kafka41.bootstrap_servers})
+    topic, sizes, target_s = make_topic(kafka4, 2), list[int](), 2.0
+    producer = Producer({"bootstrap.servers": kafka4.bootstrap_servers})
     for n in range(14_000):
         producer.produce(topic, b"%d" % n, partition=n % 2)
     assert producer.flush(30) == 0
@@ -95,7 +95,7 @@ def test_batches_become_as_large_as_their_target_lets_them(
         sizes.append(size)
 
     options = {"group.targetBatchDuration": f"{target_s:g}s"}
-    frame = streams.read(kafka41, topic, f"target-{topic}", **options)
+    frame = streams.read(kafka4, topic, f"target-{topic}", **options)
     query = frame.writeStream.foreachBatch(sink).start()
     try:
         wait_until(lambda: sum(sizes) >= 12_500 or query.exception() is not None, "most is read", 120)

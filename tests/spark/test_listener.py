@@ -85,22 +85,22 @@ class HeldSink:
 
 
 def test_available_now_ends_with_its_last_batch_committed_and_named(
-    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    listened: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     load.send(50)
-    frame = listened.read(kafka41, load.topic, "now", maxOffsetsPerTrigger=20)
+    frame = listened.read(kafka4, load.topic, "now", maxOffsetsPerTrigger=20)
     listened.to_parquet(frame, availableNow=True).finish()
-    wait_until(lambda: committed(kafka41, "now", load.topic) == {0: 50}, "committed", AT_ONCE_S)
+    wait_until(lambda: committed(kafka4, "now", load.topic) == {0: 50}, "committed", AT_ONCE_S)
 
 
 # -- what a batch covers ----------------------------------------------------------------------------------------------
 
 
 def test_foreach_batch_learns_what_its_batch_covers_and_need_not_read_it(
-    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    listened: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     told: dict[int, Any] = {}
     read: dict[int, Any] = {}
 
@@ -111,7 +111,7 @@ def test_foreach_batch_learns_what_its_batch_covers_and_need_not_read_it(
         rows = frame.groupBy("partition").agg({"offset": "min", "*": "count"}).collect()
         read[batch] = {(r["partition"], r["min(offset)"], r["min(offset)"] + r["count(1)"]) for r in rows}
 
-    frame = listened.read(kafka41, load.topic, "covers", maxOffsetsPerTrigger=20)
+    frame = listened.read(kafka4, load.topic, "covers", maxOffsetsPerTrigger=20)
     idle = to_function(listened, frame, sink, "covers-nothing")
     wait_until(lambda: told == {0: set()}, "batch 0 of a query without records", 60)
     idle.stop()
@@ -120,15 +120,15 @@ def test_foreach_batch_learns_what_its_batch_covers_and_need_not_read_it(
     assert query.awaitTermination(60)
     assert len(told) >= 3
     assert {batch: ranges for batch, ranges in told.items() if batch != 1} == read
-    wait_until(lambda: committed(kafka41, "covers", load.topic) == {0: 25, 1: 25}, "committed", AT_ONCE_S)
+    wait_until(lambda: committed(kafka4, "covers", load.topic) == {0: 25, 1: 25}, "committed", AT_ONCE_S)
     with pytest.raises(streamgroup.StreamGroupError, match="inside a foreachBatch function"):
         streamgroup.ranges()
 
 
 def test_two_groups_in_one_query_have_ranges_each_and_are_drained_as_one(
-    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    listened: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    loads = {name: Load(kafka41, make_topic(kafka41, 1), 1) for name in ("east", "west")}
+    loads = {name: Load(kafka4, make_topic(kafka4, 1), 1) for name in ("east", "west")}
     for load in loads.values():
         load.send(200)
     seen: list[str] = []
@@ -152,7 +152,7 @@ def test_two_groups_in_one_query_have_ranges_each_and_are_drained_as_one(
             problems.append(str(error))
 
     def both() -> DataFrame:
-        east, west = (listened.read(kafka41, loads[n].topic, n, maxOffsetsPerTrigger=10) for n in loads)
+        east, west = (listened.read(kafka4, loads[n].topic, n, maxOffsetsPerTrigger=10) for n in loads)
         return east.union(west)
 
     query = to_function(listened, both(), sink, "union")
@@ -160,7 +160,7 @@ def test_two_groups_in_one_query_have_ranges_each_and_are_drained_as_one(
     assert streamgroup.drain(query, 20) == streamgroup.DrainResult(True, ("east", "west"))
     drained = len(seen)
     assert drained < 400
-    assert {n: committed(kafka41, n, load.topic)[0] for n, load in loads.items()} == {
+    assert {n: committed(kafka4, n, load.topic)[0] for n, load in loads.items()} == {
         n: sum(value.startswith(load.topic) for value in seen) for n, load in loads.items()
     }
     query = to_function(listened, both(), sink, "union", availableNow=True)
@@ -175,88 +175,86 @@ def test_two_groups_in_one_query_have_ranges_each_and_are_drained_as_one(
 
 
 def test_two_sinks_of_one_dataframe_are_two_members_that_are_drained_apart(
-    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    listened: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(40)
     sinks = [
-        listened.to_parquet(listened.read(kafka41, load.topic, "pair", group__member=name), name) for name in ("a", "b")
+        listened.to_parquet(listened.read(kafka4, load.topic, "pair", group__member=name), name) for name in ("a", "b")
     ]
     wait_until(lambda: sum(len(sunk.rows("offset")) for sunk in sinks) >= 40, "all rows in the two sinks")
     assert streamgroup.drain(sinks[0].query, 20).drained
     assert sinks[1].query.isActive
     load.send(40)
-    wait_until(lambda: committed(kafka41, "pair", load.topic) == {0: 40, 1: 40}, "the other takes over")
+    wait_until(lambda: committed(kafka4, "pair", load.topic) == {0: 40, 1: 40}, "the other takes over")
     assert streamgroup.drain(sinks[1].query, 20).drained
     assert sorted(sinks[0].values() + sinks[1].values()) == sorted(load.sent)
 
 
 def test_a_dataframe_united_with_itself_is_one_member(
-    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    listened: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     """Spark reads it once. A self-join it reads twice: that is two members, which are refused (R28)."""
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     load.send(20)
-    frame = listened.read(kafka41, load.topic, "twice")
+    frame = listened.read(kafka4, load.topic, "twice")
     sunk = listened.to_parquet(frame.union(frame), availableNow=True)
     sunk.finish()
     assert sorted(sunk.values()) == sorted(load.sent * 2)
     assert {len(progress["sources"]) for progress in sunk.query.recentProgress} == {1}
-    wait_until(lambda: committed(kafka41, "twice", load.topic) == {0: 20}, "committed", AT_ONCE_S)
+    wait_until(lambda: committed(kafka4, "twice", load.topic) == {0: 20}, "committed", AT_ONCE_S)
 
 
 # -- the other ends ---------------------------------------------------------------------------------------------------
 
 
 def test_a_query_is_drained_in_the_middle_of_its_first_batch(
-    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    listened: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     load.send(10)
     sink = HeldSink()
-    query = to_function(listened, listened.read(kafka41, load.topic, "first"), sink, "first")
+    query = to_function(listened, listened.read(kafka4, load.topic, "first"), sink, "first")
     assert sink.in_batch.wait(30)
     threading.Timer(0.5, sink.go_on.set).start()
     assert streamgroup.drain(query, 20) == streamgroup.DrainResult(True, ("first",))
-    assert committed(kafka41, "first", load.topic) == {0: 10}
+    assert committed(kafka4, "first", load.topic) == {0: 10}
 
 
 def test_once_is_drained_in_the_middle_of_its_batch_without_a_listener(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     load.send(10)
     sink = HeldSink()
-    query = to_function(streams, streams.read(kafka41, load.topic, "alone"), sink, "alone", once=True)
+    query = to_function(streams, streams.read(kafka4, load.topic, "alone"), sink, "alone", once=True)
     assert sink.in_batch.wait(30)
     threading.Timer(0.5, sink.go_on.set).start()
     assert streamgroup.drain(query, 20) == streamgroup.DrainResult(True, ("alone",))
-    assert committed(kafka41, "alone", load.topic) == {0: 10}
+    assert committed(kafka4, "alone", load.topic) == {0: 10}
 
 
 def test_state_in_a_member_of_a_group_is_warned_of_once(
-    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+    listened: Streams, kafka4: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     load.send(30)
     with caplog.at_level(logging.WARNING, logger="streamgroup"):
-        frame = listened.read(kafka41, load.topic, "stateful", maxOffsetsPerTrigger=10).dropDuplicates(["offset"])
+        frame = listened.read(kafka4, load.topic, "stateful", maxOffsetsPerTrigger=10).dropDuplicates(["offset"])
         query = to_function(listened, frame, lambda rows, _: rows.collect(), "stateful")
         wait_until(lambda: "keeps state" in caplog.text, "the warning", 60)
         load.send(10)
-        wait_until(lambda: committed(kafka41, "stateful", load.topic) == {0: 40}, "another batch")
+        wait_until(lambda: committed(kafka4, "stateful", load.topic) == {0: 40}, "another batch")
         streamgroup.drain(query, 20)
     assert caplog.text.count("keeps state") == 1
     assert "member of group stateful" in caplog.text
     assert "option('group.mode', 'commit')" in caplog.text
 
 
-def test_a_running_query_is_drained_from_a_shell(
-    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
-) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+def test_a_running_query_is_drained_from_a_shell(listened: Streams, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(2_000)
-    frame = listened.read(kafka41, load.topic, "shell", maxOffsetsPerTrigger=50)
+    frame = listened.read(kafka4, load.topic, "shell", maxOffsetsPerTrigger=50)
     sunk = listened.to_parquet(frame, "shell")
     wait_until(lambda: len(sunk.rows("offset")) >= 100, "some batches", 60)
     command = Path(sys.executable).with_name("streamgroup")
@@ -271,7 +269,7 @@ def test_a_running_query_is_drained_from_a_shell(
         query.awaitTermination(20)
     rows = len(sunk.values())
     assert rows < 2_000
-    assert sum(committed(kafka41, "shell", load.topic).values()) == rows
+    assert sum(committed(kafka4, "shell", load.topic).values()) == rows
 
     again = listened.to_parquet(frame, "shell", availableNow=True)
     again.finish()
@@ -281,31 +279,31 @@ def test_a_running_query_is_drained_from_a_shell(
 # -- at once, at last: Spark's workers are warm by now -----------------------------------------------------------------
 
 
-def test_once_is_committed_by_its_own_run(listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+def test_once_is_committed_by_its_own_run(listened: Streams, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(60)
-    sunk = listened.to_parquet(listened.read(kafka41, load.topic, "single"), once=True)
+    sunk = listened.to_parquet(listened.read(kafka4, load.topic, "single"), once=True)
     sunk.finish()
-    wait_until(lambda: committed(kafka41, "single", load.topic) == {0: 30, 1: 30}, "committed", AT_ONCE_S)
+    wait_until(lambda: committed(kafka4, "single", load.topic) == {0: 30, 1: 30}, "committed", AT_ONCE_S)
 
 
 @pytest.mark.timeout(200)
 def test_with_a_trigger_of_20_s_a_batch_is_committed_at_once_and_a_drain_waits_for_no_trigger(
-    listened: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    listened: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
-    sunk = listened.to_parquet(listened.read(kafka41, load.topic, "long"), processingTime="20 seconds")
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
+    sunk = listened.to_parquet(listened.read(kafka4, load.topic, "long"), processingTime="20 seconds")
 
     def sink_and_commit(each: int) -> float:
         load.send(40)
         wait_until(lambda: len(sunk.rows("offset")) == 2 * each, "all rows in the sink", 90)  # a trigger may miss them
         at = time.monotonic()
-        wait_until(lambda: committed(kafka41, "long", load.topic) == {0: each, 1: each}, "committed", AT_ONCE_S)
+        wait_until(lambda: committed(kafka4, "long", load.topic) == {0: each, 1: each}, "committed", AT_ONCE_S)
         return at
 
     for number in (1, 2, 3):
         began = sink_and_commit(20 * number)
-        told = metadata(kafka41, "long", load.topic)
+        told = metadata(kafka4, "long", load.topic)
         if told.batch is not None:  # else a trigger came between the batch and its report
             break
     assert told.batch == sunk.query.lastProgress["batchId"]

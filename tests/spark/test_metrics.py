@@ -44,11 +44,11 @@ def scrape(port: int) -> dict[tuple[str, str], Any]:
 
 
 def test_a_scrape_shows_the_lag_the_batches_and_the_rebalances_of_a_member(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, port: int
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic, port: int
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(30)
-    query = streams.to_parquet(streams.read(kafka41, load.topic, "measured"), "measured").query
+    query = streams.to_parquet(streams.read(kafka4, load.topic, "measured"), "measured").query
     wait_until(lambda: ("streamgroup_rows_total", "") in scrape(port), "a batch has sunk", TIMEOUT_S)
     wait_until(
         lambda: scrape(port)[("kafka_consumergroup_group_sum_lag", "")].value == 0, "all is committed", TIMEOUT_S
@@ -72,16 +72,16 @@ def test_a_scrape_shows_the_lag_the_batches_and_the_rebalances_of_a_member(
 
 
 def test_the_errors_that_end_queries_are_counted_by_their_names(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, port: int
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic, port: int
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     load.send(30)
 
     def refuse(rows: DataFrame, batch: int) -> None:
         raise DeadLetterError("all of them")
 
     for name, options in (("sink", {}), ("source", {"includeInnerIndex": "true"})):  # for Kafka 0.7 only
-        rows = streams.read(kafka41, load.topic, f"fails-{name}", **options)
+        rows = streams.read(kafka4, load.topic, f"fails-{name}", **options)
         query = rows.writeStream.queryName(name).foreachBatch(refuse).start()
         wait_until(lambda query=query: query.exception() is not None, f"{name} has failed", TIMEOUT_S)  # type: ignore[misc]
 
@@ -96,15 +96,15 @@ def test_the_errors_that_end_queries_are_counted_by_their_names(
 
 @pytest.mark.long
 def test_each_query_of_the_board_has_data(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, port: int, tmp_path: Path
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic, port: int, tmp_path: Path
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
-    streams.to_parquet(streams.read(kafka41, load.topic, "shown"), "shown")
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
+    streams.to_parquet(streams.read(kafka4, load.topic, "shown"), "shown")
     # No value of the load is JSON, so each is a dead letter.
     letters = streamgroup.dead_letters(
         streamgroup.Parser("json", "id BIGINT"), lambda rows, batch: None, path=str(tmp_path / "dead"), max_share=1
     )
-    garbage = streams.read(kafka41, load.topic, "garbage").writeStream.foreachBatch(letters).queryName("garbage")
+    garbage = streams.read(kafka4, load.topic, "garbage").writeStream.foreachBatch(letters).queryName("garbage")
     of_garbage = garbage.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     board = json.loads(BOARD.read_text())
     expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]

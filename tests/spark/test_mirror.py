@@ -130,9 +130,9 @@ def loaded(load: Load, options: str) -> Source:
 
 
 @pytest.fixture
-def source41(kafka41: KafkaServer, make_topic: MakeTopic) -> Source:
-    load = Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
-    return loaded(load, f'kafka.bootstrap.servers = "{kafka41.bootstrap_servers}"')
+def source41(kafka4: KafkaServer, make_topic: MakeTopic) -> Source:
+    load = Load(kafka4, make_topic(kafka4, PARTITIONS), PARTITIONS)
+    return loaded(load, f'kafka.bootstrap.servers = "{kafka4.bootstrap_servers}"')
 
 
 @pytest.fixture
@@ -198,11 +198,11 @@ def long(version: str) -> object:
     ],
 )
 def test_a_mirror_that_is_killed_in_the_middle_loses_nothing(
-    tmp_path: Path, kafka41: KafkaServer, version: str, records: int, request: pytest.FixtureRequest
+    tmp_path: Path, kafka4: KafkaServer, version: str, records: int, request: pytest.FixtureRequest
 ) -> None:
     """Started again and verified from a shell."""
     source = request.getfixturevalue(version)
-    mirror = Mirror(tmp_path, source, kafka41)
+    mirror = Mirror(tmp_path, source, kafka4)
     source.send(records)
     killed_in_the_middle(mirror, records)
     source.send(records // 10)
@@ -224,11 +224,11 @@ def test_a_mirror_that_is_killed_in_the_middle_loses_nothing(
 
 @pytest.mark.parametrize("version", ["source07", pytest.param("source08", marks=pytest.mark.long)])
 def test_an_old_cluster_is_mirrored_on_after_a_kill(
-    tmp_path: Path, kafka41: KafkaServer, version: str, request: pytest.FixtureRequest, spark: SparkSession
+    tmp_path: Path, kafka4: KafkaServer, version: str, request: pytest.FixtureRequest, spark: SparkSession
 ) -> None:
     """Started again and verified in this process, which saves two starts of Spark."""
     source = request.getfixturevalue(version)
-    mirror = Mirror(tmp_path, source, kafka41)
+    mirror = Mirror(tmp_path, source, kafka4)
     source.send(RECORDS)
     killed_in_the_middle(mirror, RECORDS)
     source.send(RECORDS // 10)
@@ -245,9 +245,9 @@ def test_an_old_cluster_is_mirrored_on_after_a_kill(
 
 
 @pytest.mark.long
-def test_members_share_the_partitions(tmp_path: Path, kafka41: KafkaServer, source41: Source) -> None:
+def test_members_share_the_partitions(tmp_path: Path, kafka4: KafkaServer, source41: Source) -> None:
     """Two at once; one leaves, and the other takes over what it had."""
-    mirror = Mirror(tmp_path, source41, kafka41)
+    mirror = Mirror(tmp_path, source41, kafka4)
     file = mirror.file(4, RECORDS)
     file.write_text(file.read_text().replace(f"{tmp_path}/checkpoint", f"{tmp_path}/checkpoints/{{member}}"))
     homes = {member: tmp_path / f"at-{member}" for member in "ab"}

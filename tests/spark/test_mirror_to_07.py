@@ -62,13 +62,13 @@ def kafka07() -> Iterator[Kafka07Server]:
 
 
 def test_a_current_kafka_is_mirrored_to_kafka_07(
-    tmp_path: Path, kafka41: KafkaServer, kafka07: Kafka07Server, make_topic: MakeTopic, spark: SparkSession
+    tmp_path: Path, kafka4: KafkaServer, kafka07: Kafka07Server, make_topic: MakeTopic, spark: SparkSession
 ) -> None:
-    records = Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
+    records = Load(kafka4, make_topic(kafka4, PARTITIONS), PARTITIONS)
     records.send(RECORDS, key=b"k")
     file, zookeeper = tmp_path / "mirror.toml", kafka07.zookeeper_connect
     file.write_text(
-        SETTINGS.format(source=kafka41.bootstrap_servers, topic=records.topic, destination=zookeeper, home=tmp_path)
+        SETTINGS.format(source=kafka4.bootstrap_servers, topic=records.topic, destination=zookeeper, home=tmp_path)
     )
     config = load(file, None, {})
     files, said = HadoopFiles(spark), list[str]()

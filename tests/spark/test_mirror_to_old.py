@@ -62,21 +62,21 @@ available_now = true
 def test_a_current_kafka_is_mirrored_to_an_old_one(
     *,
     tmp_path: Path,
-    kafka41: KafkaServer,
+    kafka4: KafkaServer,
     version: str,
     make_topic: MakeTopic,
     spark: SparkSession,
     request: pytest.FixtureRequest,
 ) -> None:
     old_kafka: KafkaServer = request.getfixturevalue(version)
-    records = Load(kafka41, make_topic(kafka41, PARTITIONS), PARTITIONS)
+    records = Load(kafka4, make_topic(kafka4, PARTITIONS), PARTITIONS)
     records.send(RECORDS, key=b"k", headers=[("h", b"1"), ("h", None)])
     creates = "[topics]\ncreate = true\nreplication_factor = 1\n"
     if number(old_kafka) < FIRST_THAT_CREATES:
         creates = ""
         make_topic(old_kafka, PARTITIONS, name=records.topic)
     file = tmp_path / "mirror.toml"
-    servers = {"source": kafka41.bootstrap_servers, "destination": old_kafka.bootstrap_servers}
+    servers = {"source": kafka4.bootstrap_servers, "destination": old_kafka.bootstrap_servers}
     file.write_text(SETTINGS.format(topic=records.topic, home=tmp_path, **servers) + creates)
     config = load(file, None, {})
     files, said = HadoopFiles(spark), list[str]()
@@ -90,7 +90,7 @@ def test_a_current_kafka_is_mirrored_to_an_old_one(
     assert any(line.startswith("timestamps are not copied") for line in said) is not has_timestamps
     assert any(line.startswith("headers are not copied") for line in said) is not has_headers
     assert stored(old_kafka, records.topic).magic == (2 if has_headers else 1 if has_timestamps else 0)
-    sent, copied = read_back(kafka41, records.topic), read_back(old_kafka, records.topic)
+    sent, copied = read_back(kafka4, records.topic), read_back(old_kafka, records.topic)
 
     def kept(message: Message) -> tuple[object, ...]:
         headers, timestamp = message.headers() if has_headers else None, message.timestamp() if has_timestamps else None

@@ -82,14 +82,14 @@ MakePair = Callable[[int, int], Pair]
 
 
 @pytest.fixture
-def make_pair(tmp_path: Path, kafka41: KafkaServer, make_topic: MakeTopic) -> MakePair:
+def make_pair(tmp_path: Path, kafka4: KafkaServer, make_topic: MakeTopic) -> MakePair:
     """Make both topics, each with its number of partitions."""
 
     def make(partitions: int, copied_to: int) -> Pair:
         number = next(_numbers)
-        source = make_topic(kafka41, partitions, name=f"from-{number}")
-        destination = make_topic(kafka41, copied_to, name=f"to-{number}")
-        return Pair(source, destination, configured(tmp_path, kafka41, f'subscribe = "{source}"'))
+        source = make_topic(kafka4, partitions, name=f"from-{number}")
+        destination = make_topic(kafka4, copied_to, name=f"to-{number}")
+        return Pair(source, destination, configured(tmp_path, kafka4, f'subscribe = "{source}"'))
 
     return make
 
@@ -118,14 +118,14 @@ def produce(server: KafkaServer, topic: str, partition: int, *records: tuple[str
 
 
 def test_a_verification_tells_losses_from_repeats(
-    spark: SparkSession, kafka41: KafkaServer, make_pair: MakePair
+    spark: SparkSession, kafka4: KafkaServer, make_pair: MakePair
 ) -> None:
     pair = make_pair(2, 2)
     source, destination = pair.source, pair.destination
-    produce(kafka41, source, 0, "a0", "a1", "a2", "a3", "a4", "a5")
-    produce(kafka41, destination, 0, "a0", "a1", "a0", "a1", "a3", "x9")
-    produce(kafka41, source, 1, "b0", "b1", "b2", headers=[("h", b"1")])
-    produce(kafka41, destination, 1, ("b0", 77), "b2", "b1", headers=[("h", b"1")])
+    produce(kafka4, source, 0, "a0", "a1", "a2", "a3", "a4", "a5")
+    produce(kafka4, destination, 0, "a0", "a1", "a0", "a1", "a3", "x9")
+    produce(kafka4, source, 1, "b0", "b1", "b2", headers=[("h", b"1")])
+    produce(kafka4, destination, 1, ("b0", 77), "b2", "b1", headers=[("h", b"1")])
     plan = MirrorPlan({source: TopicPlan(source, destination, Placement.KEEP, {0: 0, 1: 1})})
     with closing(Clusters(pair.config)) as clusters:
         first, second = compare(spark, pair.config, clusters, plan)
@@ -149,18 +149,18 @@ def test_a_verification_tells_losses_from_repeats(
 
 
 def test_keys_place_records_where_the_counts_differ(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, make_pair: MakePair
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic, make_pair: MakePair
 ) -> None:
     pair = make_pair(3, 2)
     source, destination = pair.source, pair.destination
     keys = [f"k{n}" for n in range(20)]
     for partition in range(3):
         for n, key in enumerate(keys[partition::3]):
-            produce(kafka41, source, partition, f"{partition}{n}", key=key, headers=[("h", None), ("g", b"1")])
-        produce(kafka41, source, partition, *(f"n{m}" for m in range(partition * 50, partition * 50 + 50)))
+            produce(kafka4, source, partition, f"{partition}{n}", key=key, headers=[("h", None), ("g", b"1")])
+        produce(kafka4, source, partition, *(f"n{m}" for m in range(partition * 50, partition * 50 + 50)))
     said = copy(spark, pair.config)
     assert f"started {source} -> {destination} (hash)" in said[0]
-    found = read_back(kafka41, destination)
+    found = read_back(kafka4, destination)
     keyless = [[m.value().decode() for m in messages if m.key() is None] for messages in found]
     assert [v for v in keyless[0] if int(v[1:]) < 50] == [f"n{n}" for n in range(50)], "source partition 0"
     assert [v for v in keyless[0] if int(v[1:]) >= 50] == [f"n{n}" for n in range(100, 150)], "source partition 2"
@@ -170,12 +170,12 @@ def test_keys_place_records_where_the_counts_differ(
     assert {tuple(m.headers()) for m in keyed} == {(("h", None), ("g", b"1"))}
     assert all(m.timestamp()[1] == T0 + int(m.value()[1:]) for messages in found for m in messages)
 
-    by_java = make_topic(kafka41, 2)
-    producer = Producer({"bootstrap.servers": kafka41.bootstrap_servers, "partitioner": "murmur2_random"})
+    by_java = make_topic(kafka4, 2)
+    producer = Producer({"bootstrap.servers": kafka4.bootstrap_servers, "partitioner": "murmur2_random"})
     for key in keys:
         producer.produce(by_java, b"", key=key)
     assert producer.flush(30) == 0
-    placed = [{m.key() for m in messages} for messages in read_back(kafka41, by_java)]
+    placed = [{m.key() for m in messages} for messages in read_back(kafka4, by_java)]
     assert [{m.key() for m in messages if m.key()} for messages in found] == placed
 
     (row,) = verified(spark, pair.config)
@@ -184,21 +184,21 @@ def test_keys_place_records_where_the_counts_differ(
 
 
 def test_a_mirror_of_a_pattern_takes_new_topics(
-    tmp_path: Path, spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+    tmp_path: Path, spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     number = next(_numbers)
-    first = make_topic(kafka41, 1, name=f"from-{number}-first")
+    first = make_topic(kafka4, 1, name=f"from-{number}-first")
     config = configured(
-        tmp_path, kafka41, f'subscribePattern = "from-{number}-.*"', '[topics]\npartitions = "keep"\ncreate = true'
+        tmp_path, kafka4, f'subscribePattern = "from-{number}-.*"', '[topics]\npartitions = "keep"\ncreate = true'
     )
-    produce(kafka41, first, 0, "a0", "a1")
+    produce(kafka4, first, 0, "a0", "a1")
     copy(spark, config)
-    second = make_topic(kafka41, 2, name=f"from-{number}-second")
-    produce(kafka41, first, 0, "a2")
-    produce(kafka41, second, 1, "b0")
+    second = make_topic(kafka4, 2, name=f"from-{number}-second")
+    produce(kafka4, first, 0, "a2")
+    produce(kafka4, second, 1, "b0")
     copy(spark, config)
-    assert [m.value() for m in read_back(kafka41, f"to-{number}-first")[0]] == [b"a0", b"a1", b"a2"]
-    assert [m.value() for m in read_back(kafka41, f"to-{number}-second")[1]] == [b"b0"]
+    assert [m.value() for m in read_back(kafka4, f"to-{number}-first")[0]] == [b"a0", b"a1", b"a2"]
+    assert [m.value() for m in read_back(kafka4, f"to-{number}-second")[1]] == [b"b0"]
     rows = verified(spark, config)
     assert all(row.is_equal for row in rows)
     assert [row.source for row in rows] == [f"{first}-0", f"{second}-0", f"{second}-1"]
@@ -219,18 +219,18 @@ def transact(server: KafkaServer, topic: str, name: str, end: str) -> Producer:
 
 @pytest.mark.long
 def test_a_copy_has_the_records_of_committed_transactions_only(
-    spark: SparkSession, kafka41: KafkaServer, make_pair: MakePair
+    spark: SparkSession, kafka4: KafkaServer, make_pair: MakePair
 ) -> None:
     pair = make_pair(1, 1)
-    transact(kafka41, pair.source, "a", "commit")
-    transact(kafka41, pair.source, "b", "abort")
-    last = transact(kafka41, pair.source, "c", "open")
-    produce(kafka41, pair.source, 0, "d0", key="behind the open one")
+    transact(kafka4, pair.source, "a", "commit")
+    transact(kafka4, pair.source, "b", "abort")
+    last = transact(kafka4, pair.source, "c", "open")
+    produce(kafka4, pair.source, 0, "d0", key="behind the open one")
     for ended in (False, True):
         if ended:
             last.commit_transaction(30)
         copy(spark, pair.config)
-        (copied,) = read_back(kafka41, pair.destination)
+        (copied,) = read_back(kafka4, pair.destination)
         expected = ["a0", "a1", "a2", *(["c0", "c1", "c2", "d0"] if ended else [])]
         assert [message.value().decode() for message in copied] == expected
         (row,) = verified(spark, pair.config)
@@ -248,9 +248,9 @@ def test_a_copy_has_the_records_of_committed_transactions_only(
     ],
 )
 def test_a_topic_that_cannot_be_mirrored_is_refused(
-    tmp_path: Path, spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, *, more: str, said: str
+    tmp_path: Path, spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic, *, more: str, said: str
 ) -> None:
-    source = make_topic(kafka41, 2, name=f"from-refused-{next(_numbers)}")
-    config = configured(tmp_path, kafka41, f'subscribe = "{source}"', more.replace("{source}", source))
+    source = make_topic(kafka4, 2, name=f"from-refused-{next(_numbers)}")
+    config = configured(tmp_path, kafka4, f'subscribe = "{source}"', more.replace("{source}", source))
     with pytest.raises(ConfigError, match=said):
         copy(spark, config)

@@ -59,52 +59,52 @@ def subscription(kind: str, load: Load) -> dict[str, str]:
 
 @pytest.mark.parametrize(("mode", "kind"), [("off", "pattern"), ("off", "assign"), ("commit", "subscribe")])
 def test_alone_everything_subscribed_is_read_once_over_a_restart(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, mode: str, kind: str
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic, mode: str, kind: str
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 3), 3)
+    load = Load(kafka4, make_topic(kafka4, 3), 3)
     group = f"alone-{mode}-{kind}"
     options = {**subscription(kind, load), "startingOffsets": "earliest"}
     if mode == "commit":
         options |= {"kafka__group__id": group, "group__mode": "commit"}
     for _ in range(2):
         load.send(30)
-        sunk = streams.to_parquet(read(streams, kafka41, **options), "q", availableNow=True)
+        sunk = streams.to_parquet(read(streams, kafka4, **options), "q", availableNow=True)
         sunk.finish(TIMEOUT_S)
     wanted = [v for v in load.sent if kind != "assign" or int(v.split("-")[-2]) != 1]
     assert have(sunk, wanted)
     ends = {p: 20 for p in range(3) if kind != "assign" or p != 1}
-    assert committed(kafka41, group, load.topic) == (ends if mode == "commit" else {})
-    assert (group in groups(kafka41)) == (mode == "commit")
+    assert committed(kafka4, group, load.topic) == (ends if mode == "commit" else {})
+    assert (group in groups(kafka4)) == (mode == "commit")
 
 
 def test_two_queries_without_a_group_both_read_everything_from_where_they_started(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     """As two of Spark's own: `latest` is the default, and stands in the checkpoint before anything has come (R6)."""
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(20)
-    before = groups(kafka41)
-    queries = [streams.to_parquet(read(streams, kafka41, subscribe=load.topic), name) for name in ("a", "b")]
+    before = groups(kafka4)
+    queries = [streams.to_parquet(read(streams, kafka4, subscribe=load.topic), name) for name in ("a", "b")]
     for sunk in queries:
         wait_until(lambda sunk=sunk: assigned(sunk.query) == [0, 1], "its start is documented", TIMEOUT_S)
     queries[1].query.stop()
     new = load.send(10)
-    queries[1] = streams.to_parquet(read(streams, kafka41, subscribe=load.topic), "b")
+    queries[1] = streams.to_parquet(read(streams, kafka4, subscribe=load.topic), "b")
     more = load.send(30)
     for sunk in queries:
         wait_until(lambda sunk=sunk: have(sunk, new, more), "all of both", TIMEOUT_S)
-    assert groups(kafka41) == before
+    assert groups(kafka4) == before
 
 
 def test_starting_offsets_by_timestamp_and_a_batch_that_waits_until_it_is_worth_it(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1, config=FOR_EVER), 1)
+    load = Load(kafka4, make_topic(kafka4, 1, config=FOR_EVER), 1)
     load.send(10, timestamp=1_700_000_000_000)
     wanted = load.send(10, timestamp=1_700_000_001_000)
     frame = read(
         streams,
-        kafka41,
+        kafka4,
         subscribe=load.topic,
         startingOffsetsByTimestamp=json.dumps({load.topic: {"0": 1_700_000_000_500}}),
         minOffsetsPerTrigger=25,
@@ -127,16 +127,16 @@ def sizes(sunk: Sunk) -> list[int]:
 
 
 def test_a_stateful_query_goes_on_with_its_state_and_the_lag_tools_see_it(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     group = "stateful"
     for turn in range(2):
         load.send(40)
-        Load(kafka41, load.topic, 2).send(40)  # the same values once more
+        Load(kafka4, load.topic, 2).send(40)  # the same values once more
         frame = read(
             streams,
-            kafka41,
+            kafka4,
             subscribe=load.topic,
             kafka__group__id=group,
             group__mode="commit",
@@ -147,15 +147,15 @@ def test_a_stateful_query_goes_on_with_its_state_and_the_lag_tools_see_it(
         sunk.finish(TIMEOUT_S)
         assert have(sunk, load.sent), "each value once over all batches and runs"
         done = 40 * (turn + 1)
-        assert committed(kafka41, group, load.topic) == {0: done, 1: done}
+        assert committed(kafka4, group, load.topic) == {0: done, 1: done}
 
 
 def test_a_checkpoint_of_sparks_own_connector_goes_on_without_a_group(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(20)
-    frame = read(streams, kafka41, subscribe=load.topic, startingOffsets="earliest")
+    frame = read(streams, kafka4, subscribe=load.topic, startingOffsets="earliest")
     streams.to_parquet(frame, "own", availableNow=True).finish(TIMEOUT_S)
     offsets = sorted((streams.home / "own-checkpoint" / "offsets").glob("[0-9]*"), key=lambda p: int(p.name))
     _rewrite(offsets[-1], {load.topic: {"0": 10, "1": 10}})
@@ -175,25 +175,25 @@ def _rewrite(file: Path, offset: dict[str, Any]) -> None:
 
 
 def test_a_self_join_has_all_of_both_sides_and_the_group_shows_no_lag(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     """Two sources of one group in one query: as members each would have half, so it is a query of mode `commit`."""
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(40)
     options = {"kafka__group__id": "self-join", "group__mode": "commit", "startingOffsets": "earliest"}
-    frame = read(streams, kafka41, subscribe=load.topic, **options)
+    frame = read(streams, kafka4, subscribe=load.topic, **options)
     same = expr("one.partition = other.partition AND one.offset = other.offset")
     sunk = streams.to_parquet(frame.alias("one").join(frame.alias("other"), same).selectExpr("one.value AS value"))
     wait_until(lambda: have(sunk, load.sent), "each record has found itself", TIMEOUT_S)
     load.send(10)
     wait_until(lambda: have(sunk, load.sent), "and so have those that came later", TIMEOUT_S)
-    wait_until(lambda: committed(kafka41, "self-join", load.topic) == {0: 25, 1: 25}, "all is committed", TIMEOUT_S)
+    wait_until(lambda: committed(kafka4, "self-join", load.topic) == {0: 25, 1: 25}, "all is committed", TIMEOUT_S)
 
 
 def test_a_self_join_of_members_is_refused_with_the_option_that_lets_all_sinks_of_the_dataframe_read_everything(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(20)
     options = {"subscribe": load.topic, "kafka__group__id": "one-dataframe", "startingOffsets": "earliest"}
     same = expr("one.partition = other.partition AND one.offset = other.offset")
@@ -201,43 +201,43 @@ def test_a_self_join_of_members_is_refused_with_the_option_that_lets_all_sinks_o
     def joined(frame: DataFrame) -> DataFrame:
         return frame.alias("one").join(frame.alias("other"), same).selectExpr("one.value AS value")
 
-    refused = streams.to_parquet(joined(read(streams, kafka41, **options)), "refused", availableNow=True)
+    refused = streams.to_parquet(joined(read(streams, kafka4, **options)), "refused", availableNow=True)
     wait_until(lambda: not refused.query.isActive, "the second member is refused", TIMEOUT_S)
     assert "as with format('kafka'), set .option('group.mode', 'off')" in str(refused.query.exception())
 
-    alone = read(streams, kafka41, **options, group__mode="off")
+    alone = read(streams, kafka4, **options, group__mode="off")
     sinks = [streams.to_parquet(frame, availableNow=True) for frame in (joined(alone), alone)]
     for sunk in sinks:
         sunk.finish(TIMEOUT_S)
         assert have(sunk, load.sent), "each record once, as with Spark's own source"
-    assert committed(kafka41, "one-dataframe", load.topic) == {}
+    assert committed(kafka4, "one-dataframe", load.topic) == {}
 
 
 def test_a_session_may_let_all_its_streams_read_alone(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     load.send(5)
     options = {"subscribe": load.topic, "kafka__group__id": "session", "startingOffsets": "earliest"}
     alone = Streams(streams.spark.newSession(), streams.home)
     streamgroup.default_mode(alone.spark, "off")
-    sinks = [alone.to_parquet(read(alone, kafka41, **options), availableNow=True) for _ in range(2)]
+    sinks = [alone.to_parquet(read(alone, kafka4, **options), availableNow=True) for _ in range(2)]
     for sunk in sinks:
         sunk.finish(TIMEOUT_S)
         assert have(sunk, load.sent)
         progress = streamgroup.progress(sunk.query)
         assert progress is not None
         assert progress.sources[0].description == f"streamgroup[Subscribe[{load.topic}], mode=off]"
-    assert committed(kafka41, "session", load.topic) == {}
+    assert committed(kafka4, "session", load.topic) == {}
 
 
 @pytest.mark.long
 def test_the_environment_of_the_driver_lets_two_sinks_of_one_dataframe_read_everything_each(
-    kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path
+    kafka4: KafkaServer, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(20)
-    argv = [sys.executable, "-m", "tests.spark.two_sinks", kafka41.bootstrap_servers, load.topic, "environment"]
+    argv = [sys.executable, "-m", "tests.spark.two_sinks", kafka4.bootstrap_servers, load.topic, "environment"]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "STREAMGROUP_GROUP_MODE": "off"}
     ran = subprocess.run(
         [*argv, str(tmp_path)], check=False, cwd=ROOT, env=environment, timeout=200, capture_output=True, text=True
@@ -245,4 +245,4 @@ def test_the_environment_of_the_driver_lets_two_sinks_of_one_dataframe_read_ever
     assert ran.returncode == 0, ran.stderr[-4000:]
     assert json.loads(ran.stdout.splitlines()[-1]) == {"one": 20, "other": 20}
     assert "group.mode is off: STREAMGROUP_GROUP_MODE sets it" in ran.stderr
-    assert "environment" not in groups(kafka41)
+    assert "environment" not in groups(kafka4)

@@ -21,7 +21,7 @@ COLUMN = 60
 @pytest.mark.long
 def test_one_word_changes_and_a_notebook_prints_the_same(
     spark: SparkSession,
-    kafka41: KafkaServer,
+    kafka4: KafkaServer,
     make_topic: MakeTopic,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -29,9 +29,9 @@ def test_one_word_changes_and_a_notebook_prints_the_same(
     notebook = runpy.run_path(str(ROOT / "examples" / "notebook.py"))["Notebook"]
     printed = {}
     for form in BOTH:
-        topics = [make_topic(kafka41, 2) for _ in range(2)]
+        topics = [make_topic(kafka4, 2) for _ in range(2)]
         capsys.readouterr()
-        notebook(spark, form, kafka41.bootstrap_servers, *topics, home=str(tmp_path / form)).run()
+        notebook(spark, form, kafka4.bootstrap_servers, *topics, home=str(tmp_path / form)).run()
         printed[form] = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert printed[OURS] == printed[THEIRS]
     both = [(f'format("{form}")' for form in BOTH), *zip(printed[THEIRS], printed[OURS], strict=True)]

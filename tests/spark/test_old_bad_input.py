@@ -157,9 +157,9 @@ def test_a_0_7_where_a_later_kafka_is_expected(place: Place) -> None:
 
 
 @pytest.mark.long  # waits out a deadline; live/test_kafka07_reading.py has the same without Spark
-def test_a_later_kafka_where_a_0_7_is_registered(place: Place, kafka41: KafkaServer) -> None:
+def test_a_later_kafka_where_a_0_7_is_registered(place: Place, kafka4: KafkaServer) -> None:
     place.begins()
-    later = kafka41.bootstrap_servers.split(",")[0]
+    later = kafka4.bootstrap_servers.split(",")[0]
     place.write("brokers/ids/0", f"x:{later}")
     text = place.refused()
     assert later in text

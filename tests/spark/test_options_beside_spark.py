@@ -42,9 +42,9 @@ OF_OTHERS = {
 
 
 @pytest.fixture
-def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
+def load(kafka4: KafkaServer, make_topic: MakeTopic) -> Load:
     """Twenty records in two partitions."""
-    made = Load(kafka41, make_topic(kafka41, 2), 2)
+    made = Load(kafka4, make_topic(kafka4, 2), 2)
     made.send(20)
     return made
 
@@ -64,11 +64,11 @@ LIMITS: dict[str, tuple[tuple[int, ...], int, int]] = {
     "name", [pytest.param(name, marks=[] if name == "in proportion" else pytest.mark.long) for name in LIMITS]
 )
 def test_a_limit_divides_the_records_into_the_same_batches(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, name: str
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic, name: str
 ) -> None:
     sizes, limit, batches = LIMITS[name]
-    topic = make_topic(kafka41, len(sizes))
-    producer = Producer({"bootstrap.servers": kafka41.bootstrap_servers})
+    topic = make_topic(kafka4, len(sizes))
+    producer = Producer({"bootstrap.servers": kafka4.bootstrap_servers})
     for partition, size in enumerate(sizes):
         for n in range(size):
             producer.produce(topic, b"%d" % n, partition=partition)
@@ -76,7 +76,7 @@ def test_a_limit_divides_the_records_into_the_same_batches(
     found: dict[str, list[Counter[int]]] = {form: [] for form in BOTH}
     inputs = {}
     for form, seen in found.items():
-        frame = stream(streams.spark, form, kafka41, subscribe=topic, maxOffsetsPerTrigger=limit)
+        frame = stream(streams.spark, form, kafka4, subscribe=topic, maxOffsetsPerTrigger=limit)
         writer = frame.select("partition").writeStream.foreachBatch(
             lambda rows, _, seen=seen: seen.append(Counter(row.partition for row in rows.collect()))
         )
@@ -133,16 +133,16 @@ def test_options_of_others_change_nothing(spark: SparkSession, load: Load) -> No
 
 
 def test_options_of_others_change_nothing_in_a_write(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     given = {"path": "/data", "mode": "append", "batchsize": "5", "acks": "0", "kafka.schema.registry.url": "http://r"}
     for form in BOTH:
-        topic = make_topic(kafka41)
+        topic = make_topic(kafka4)
         writer = spark.range(3).selectExpr("CAST(id AS string) AS value").write.format(form).mode("append")
-        writer.option("kafka.bootstrap.servers", kafka41.bootstrap_servers).option("topic", topic).options(
+        writer.option("kafka.bootstrap.servers", kafka4.bootstrap_servers).option("topic", topic).options(
             **given
         ).save()
-        assert sorted(m.value() for log in read_back(kafka41, topic) for m in log) == [b"0", b"1", b"2"], form
+        assert sorted(m.value() for log in read_back(kafka4, topic) for m in log) == [b"0", b"1", b"2"], form
 
 
 def test_a_stream_with_these_options_reads_everything(streams: Streams, load: Load) -> None:
@@ -204,12 +204,12 @@ def test_both_refuse(spark: SparkSession, load: Load, options: dict[str, str], t
 
 
 @pytest.mark.parametrize("name", ["key.serializer", "value.serializer"])
-def test_both_sinks_refuse_a_serializer(spark: SparkSession, kafka41: KafkaServer, name: str) -> None:
+def test_both_sinks_refuse_a_serializer(spark: SparkSession, kafka4: KafkaServer, name: str) -> None:
     rows = spark.createDataFrame([("a",)], "value string")
     for form in BOTH:
         writer = rows.write.format(form).mode("append").option("topic", "never-made").option(f"kafka.{name}", "x")
         with pytest.raises((PySparkException, Py4JJavaError), match=rf"(?i)option '?(kafka\.)?{name}"):
-            writer.option("kafka.bootstrap.servers", kafka41.bootstrap_servers).save()
+            writer.option("kafka.bootstrap.servers", kafka4.bootstrap_servers).save()
 
 
 WRONG_STREAMS = {
@@ -256,17 +256,17 @@ def vanishing(streams: Streams, form: str, load: Load, vanish: Callable[[], obje
 @pytest.mark.long
 @pytest.mark.parametrize("left", [1, 2], ids=["a partition", "offsets"])
 def test_available_now_ends_with_an_error_if_partitions_or_offsets_vanish_during_the_run(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, left: int
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic, left: int
 ) -> None:
     """The topic is created again in the first batch, with so many partitions and without records.
 
     The driver notices it, or else a task that reads the second batch.
     """
     for form in BOTH:
-        load = Load(kafka41, make_topic(kafka41, 2), 2)
+        load = Load(kafka4, make_topic(kafka4, 2), 2)
         load.send(20)
         words = "during running query with Trigger.AvailableNow" if form == THEIRS else "deleted and created again"
-        seen = vanishing(streams, form, load, lambda load=load: recreate(kafka41, load.topic, make_topic, left), words)
+        seen = vanishing(streams, form, load, lambda load=load: recreate(kafka4, load.topic, make_topic, left), words)
         assert seen == [4], form
 
 
@@ -316,9 +316,9 @@ def test_only_this_source_splits_a_batch_read_by_records(spark: SparkSession, lo
 
 
 def test_only_this_source_reads_an_internal_topic_that_is_named(
-    spark: SparkSession, kafka41: KafkaServer, load: Load
+    spark: SparkSession, kafka4: KafkaServer, load: Load
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka41.bootstrap_servers, "log_level": 3})
+    admin = AdminClient({"bootstrap.servers": kafka4.bootstrap_servers, "log_level": 3})
     commit = ConsumerGroupTopicPartitions("internal-topics", [TopicPartition(load.topic, 0, 3)])
     wait_until(
         lambda: all(
@@ -328,7 +328,7 @@ def test_only_this_source_reads_an_internal_topic_that_is_named(
         "a commit",
         PATIENCE,
     )
-    counts = {form: batch(spark, form, kafka41, subscribe="__consumer_offsets").count() for form in BOTH}
+    counts = {form: batch(spark, form, kafka4, subscribe="__consumer_offsets").count() for form in BOTH}
     assert counts[THEIRS] == 0
     assert counts[OURS] > 0
 
@@ -352,33 +352,33 @@ def recreate(server: KafkaServer, topic: str, make_topic: MakeTopic, partitions:
 
 @pytest.mark.long
 def test_only_this_source_notices_that_a_topic_was_created_again(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     """Spark's source goes on at the old offset, and the first records of the new topic are lost without an error."""
-    topic = make_topic(kafka41, 1)
-    old = Load(kafka41, topic, 1).send(3)
+    topic = make_topic(kafka4, 1)
+    old = Load(kafka4, topic, 1).send(3)
     for form in BOTH:
-        assert run_to_end(streams, form, kafka41, subscribe=topic) == old
-    recreate(kafka41, topic, make_topic).send(8)
-    assert len(run_to_end(streams, THEIRS, kafka41, subscribe=topic)) == 3 + 5, "failOnDataLoss is true"
+        assert run_to_end(streams, form, kafka4, subscribe=topic) == old
+    recreate(kafka4, topic, make_topic).send(8)
+    assert len(run_to_end(streams, THEIRS, kafka4, subscribe=topic)) == 3 + 5, "failOnDataLoss is true"
     with pytest.raises(PySparkException, match="the topic was deleted and created again"):
-        run_to_end(streams, OURS, kafka41, subscribe=topic)
-    assert len(run_to_end(streams, OURS, kafka41, subscribe=topic, failOnDataLoss="false")) == 3 + 8
+        run_to_end(streams, OURS, kafka4, subscribe=topic)
+    assert len(run_to_end(streams, OURS, kafka4, subscribe=topic, failOnDataLoss="false")) == 3 + 8
 
 
 @pytest.mark.long
 def test_only_this_source_goes_on_without_a_deleted_topic_where_losses_are_allowed(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    loads = [Load(kafka41, make_topic(kafka41, 1), 1) for _ in range(2)]
+    loads = [Load(kafka4, make_topic(kafka4, 1), 1) for _ in range(2)]
     sent = [value for each in loads for value in each.send(3)]
     options = {"subscribe": ",".join(each.topic for each in loads), "failOnDataLoss": "false"}
     queries: dict[str, Sunk] = {
-        form: streams.to_parquet(stream(streams.spark, form, kafka41, **options), form) for form in BOTH
+        form: streams.to_parquet(stream(streams.spark, form, kafka4, **options), form) for form in BOTH
     }
     for form, sunk in queries.items():
         wait_until(lambda sunk=sunk: sorted(sunk.values()) == sorted(sent), f"{form} reads both", PATIENCE)
-    delete_topic(kafka41, loads[1].topic)
+    delete_topic(kafka4, loads[1].topic)
     wait_until(lambda: not queries[THEIRS].query.isActive, "Spark's source gives up", PATIENCE)
     sent += loads[0].send(4)
     wait_until(lambda: sorted(queries[OURS].values()) == sorted(sent), "this source goes on", PATIENCE)

@@ -28,8 +28,8 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture
-def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
-    return Load(kafka41, make_topic(kafka41, 2, name=f"orders{next(_numbers)}"), 2)
+def load(kafka4: KafkaServer, make_topic: MakeTopic) -> Load:
+    return Load(kafka4, make_topic(kafka4, 2, name=f"orders{next(_numbers)}"), 2)
 
 
 @pytest.fixture

@@ -25,20 +25,20 @@ def run(command: str, group: str, *arguments: str) -> list[dict[str, object]]:
 
 @pytest.mark.timeout(180)
 def test_a_paused_partition_waits_while_the_others_go_on_and_another_member_would_read_it(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     group = f"pause-{load.topic}"
     load.send(20)
-    one = streams.to_parquet(streams.read(kafka41, load.topic, group), "one")
-    wait_until(lambda: committed(kafka41, group, load.topic) == {0: 10, 1: 10}, "the first batch", 40)
+    one = streams.to_parquet(streams.read(kafka4, load.topic, group), "one")
+    wait_until(lambda: committed(kafka4, group, load.topic) == {0: 10, 1: 10}, "the first batch", 40)
     (row,) = run("pause", group, "--topic-partition", f"{load.topic}-1")
     assert row["paused"] == f"{load.topic}-1"
     load.send(20)
-    wait_until(lambda: committed(kafka41, group, load.topic) == {0: 20, 1: 10}, "the other partition", 40)
+    wait_until(lambda: committed(kafka4, group, load.topic) == {0: 20, 1: 10}, "the other partition", 40)
     assert len(one.values()) == 30
 
-    two = streams.to_parquet(streams.read(kafka41, load.topic, group), "two")
+    two = streams.to_parquet(streams.read(kafka4, load.topic, group), "two")
     # Partition 1 stays or moves: in each case everything is read once it is resumed where it is still paused.
     wait_until(lambda: len(run("pause", group, "--list")) == 2, "two members", 40)
     wait_until(
@@ -48,5 +48,5 @@ def test_a_paused_partition_waits_while_the_others_go_on_and_another_member_woul
         if row["paused"]:
             result = CliRunner().invoke(main, ["resume", "--member", str(row["member"]), "--json"])
             assert result.exit_code == 0, result.output
-    wait_until(lambda: committed(kafka41, group, load.topic) == {0: 20, 1: 20}, "everything", 60)
+    wait_until(lambda: committed(kafka4, group, load.topic) == {0: 20, 1: 20}, "everything", 60)
     assert sorted(one.values() + two.values()) == sorted(load.sent)

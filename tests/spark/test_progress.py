@@ -18,12 +18,12 @@ TIMEOUT_S = 120.0
 
 
 def test_only_streamgroup_progress_has_the_metrics_of_sparks_own_source_and_says_what_is_read(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(30)
     options = {
-        "kafka.bootstrap.servers": kafka41.bootstrap_servers,
+        "kafka.bootstrap.servers": kafka4.bootstrap_servers,
         "subscribe": load.topic,
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": "16",
@@ -45,11 +45,11 @@ def test_only_streamgroup_progress_has_the_metrics_of_sparks_own_source_and_says
 
 
 def test_the_progress_of_a_running_member_names_its_group_where_a_listener_sees_it(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     load.send(5)
-    frame = streams.read(kafka41, load.topic, "described")
+    frame = streams.read(kafka4, load.topic, "described")
     query = streams.to_parquet(frame).query
     seen = wait_until(lambda: query.lastProgress, "the query has a progress", TIMEOUT_S)
     source = streamgroup.progress(seen).sources[0]

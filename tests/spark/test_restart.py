@@ -49,8 +49,8 @@ def last_document(checkpoint: Path) -> dict[str, object]:
     return document
 
 
-def test_with_the_checkpoint_it_goes_on(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+def test_with_the_checkpoint_it_goes_on(streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(100)
     run_to_end(streams, load, "with", "q")
     load.send(60)
@@ -59,9 +59,9 @@ def test_with_the_checkpoint_it_goes_on(streams: Streams, kafka41: KafkaServer, 
 
 
 def test_without_the_checkpoint_it_goes_on_from_the_group(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(100)
     run_to_end(streams, load, "without", "first")
     new = load.send(60)
@@ -70,83 +70,83 @@ def test_without_the_checkpoint_it_goes_on_from_the_group(
 
 
 def test_a_batch_planned_but_not_sunk_is_replayed_exactly(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(100)
     run_to_end(streams, load, "replay", "q", maxOffsetsPerTrigger=30)
     before = last_document(streams.home / "q-checkpoint")
     forget_last_batch_in_sink(streams, "q", forget_last_commit(streams, "q"))
     # The group's offsets are where they were before that batch: nobody has committed it.
     ranges = {int(p): r for p, r in before["ranges"][load.topic].items()}  # type: ignore[index]
-    reset_offsets(kafka41, "replay", load.topic, {p: start for p, (start, _) in ranges.items()})
+    reset_offsets(kafka4, "replay", load.topic, {p: start for p, (start, _) in ranges.items()})
     load.send(40)
     again = run_to_end(streams, load, "replay", "q", maxOffsetsPerTrigger=30)
     assert sorted(again.values()) == sorted(load.sent)
-    assert committed(kafka41, "replay", load.topic) == log_ends(kafka41, load.topic, 2)
+    assert committed(kafka4, "replay", load.topic) == log_ends(kafka4, load.topic, 2)
 
 
 def test_batch_0_planned_but_not_sunk_is_replayed_exactly(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     """With a fresh initialOffset instead of a constant, what came between was lost."""
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(100)
     run_to_end(streams, load, "zero", "q", startingOffsets="earliest")
     assert forget_last_commit(streams, "q") == 0
     forget_sink(streams, "q")
-    reset_offsets(kafka41, "zero", load.topic, {0: 0, 1: 0})
+    reset_offsets(kafka4, "zero", load.topic, {0: 0, 1: 0})
     load.send(50)
     again = run_to_end(streams, load, "zero", "q", startingOffsets="earliest")
     assert sorted(again.values()) == sorted(load.sent)
 
 
 def test_a_replay_leaves_out_what_the_group_has_committed(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(100)
     run_to_end(streams, load, "taken", "q")
     forget_last_commit(streams, "q")
     forget_sink(streams, "q")
     # Another member took over and sank the half of partition 0.
-    reset_offsets(kafka41, "taken", load.topic, {0: 25, 1: 0})
+    reset_offsets(kafka4, "taken", load.topic, {0: 25, 1: 0})
     again = run_to_end(streams, load, "taken", "q")
     expected = [v for n, v in enumerate(load.sent) if n % 2 or n // 2 >= 25]
     assert sorted(again.values()) == sorted(expected)
 
 
-def test_an_operators_reset_is_followed(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+def test_an_operators_reset_is_followed(streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(100)
     run_to_end(streams, load, "reset", "q")
-    reset_offsets(kafka41, "reset", load.topic, {0: 40, 1: 50})
+    reset_offsets(kafka4, "reset", load.topic, {0: 40, 1: 50})
     again = run_to_end(streams, load, "reset", "q")
     back = [v for n, v in enumerate(load.sent) if n % 2 == 0 and n // 2 >= 40]
     assert sorted(again.values()) == sorted(load.sent + back)
-    assert committed(kafka41, "reset", load.topic) == {0: 50, 1: 50}
+    assert committed(kafka4, "reset", load.topic) == {0: 50, 1: 50}
 
 
 def test_a_new_checkpoint_on_an_old_parquet_directory_is_an_error_that_loses_nothing(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(100)
     run_to_end(streams, load, "skip", "q")
-    before = committed(kafka41, "skip", load.topic)
+    before = committed(kafka4, "skip", load.topic)
     shutil.rmtree(streams.home / "q-checkpoint")
     new = load.send(60)
     with pytest.raises(Exception, match=r"SkippedBatchError: .*the sink skipped a batch"):
         run_to_end(streams, load, "skip", "q")
-    assert committed(kafka41, "skip", load.topic) == before
+    assert committed(kafka4, "skip", load.topic) == before
     mended = run_to_end(streams, load, "skip", "mended")
     assert sorted(mended.values()) == sorted(new)
 
 
 def test_a_checkpoint_of_sparks_own_connector_is_a_legal_start(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(100)
     run_to_end(streams, load, "own", "q")
     checkpoint = streams.home / "q-checkpoint"
@@ -158,15 +158,15 @@ def test_a_checkpoint_of_sparks_own_connector_is_a_legal_start(
         checksum.unlink()
     again = run_to_end(streams, load, "another-group", "q")
     assert len(again.values()) == 100 + 20 + 30
-    assert committed(kafka41, "another-group", load.topic) == {0: 50, 1: 50}
+    assert committed(kafka4, "another-group", load.topic) == {0: 50, 1: 50}
 
 
 def test_stopped_without_a_drain_it_repeats_at_most_the_batch_in_flight(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(2_000)
-    frame = streams.read(kafka41, load.topic, "stopped", maxOffsetsPerTrigger=100)
+    frame = streams.read(kafka4, load.topic, "stopped", maxOffsetsPerTrigger=100)
     sunk = streams.to_parquet(frame, "q")
     wait_until(lambda: len(sunk.rows("offset")) >= 300, "some batches")
     sunk.query.stop()

@@ -39,16 +39,16 @@ def values(spark: SparkSession, server: KafkaServer, topic: str) -> list[str]:
 
 
 def test_a_batch_write_is_read_back_with_keys_partitions_and_headers(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka41, 3)
+    topic = make_topic(kafka4, 3)
     rows = [
         (b"k1", "first", 2, [Row(key="h", value=b"1"), Row(key="h", value=None)]),
         (None, "second", 0, None),
         (b"", None, 1, []),
     ]
-    save(spark.createDataFrame(rows, COLUMNS), kafka41, topic=topic)
-    found = {r.partition: (r.key, r.value, r.headers) for r in read(spark, kafka41, topic).collect()}
+    save(spark.createDataFrame(rows, COLUMNS), kafka4, topic=topic)
+    found = {r.partition: (r.key, r.value, r.headers) for r in read(spark, kafka4, topic).collect()}
     assert {p: (k and bytes(k), v and bytes(v)) for p, (k, v, _) in found.items()} == {
         2: (b"k1", b"first"),
         0: (None, b"second"),
@@ -58,26 +58,26 @@ def test_a_batch_write_is_read_back_with_keys_partitions_and_headers(
 
 
 def test_the_column_topic_names_the_topic_unless_the_option_does(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    one, two, three = (make_topic(kafka41) for _ in range(3))
+    one, two, three = (make_topic(kafka4) for _ in range(3))
     frame = spark.createDataFrame([(one, "a"), (two, "b"), (one, "c")], "topic string, value string").coalesce(1)
-    save(frame, kafka41)
-    save(frame, kafka41, topic=three)
-    assert [values(spark, kafka41, topic) for topic in (one, two, three)] == [["a", "c"], ["b"], ["a", "b", "c"]]
+    save(frame, kafka4)
+    save(frame, kafka4, topic=three)
+    assert [values(spark, kafka4, topic) for topic in (one, two, three)] == [["a", "c"], ["b"], ["a", "b", "c"]]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(240)
 def test_a_task_that_spark_runs_again_loses_nothing_and_repeats_what_it_had_written(
-    kafka41: KafkaServer, make_topic: MakeTopic
+    kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka41)
-    argv = [sys.executable, "-m", "tests.spark.retried_write", kafka41.bootstrap_servers, topic]
+    topic = make_topic(kafka4)
+    argv = [sys.executable, "-m", "tests.spark.retried_write", kafka4.bootstrap_servers, topic]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     ran = subprocess.run(argv, check=False, cwd=ROOT, env=environment, timeout=200, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-4000:]
-    (found,) = read_back(kafka41, topic)
+    (found,) = read_back(kafka4, topic)
     numbers = [int(message.value()) for message in found]
     first_attempt = len(numbers) - ROWS
     assert first_attempt > 0
@@ -85,15 +85,15 @@ def test_a_task_that_spark_runs_again_loses_nothing_and_repeats_what_it_had_writ
 
 
 def test_a_stream_from_topic_to_topic_goes_on_where_it_stopped(
-    streams: Streams, spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path
+    streams: Streams, spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
-    load, target = Load(kafka41, make_topic(kafka41, 2), 2), make_topic(kafka41, 3)
+    load, target = Load(kafka4, make_topic(kafka4, 2), 2), make_topic(kafka4, 3)
     load.send(200)
-    frame = streams.read(kafka41, load.topic, "copy")
+    frame = streams.read(kafka4, load.topic, "copy")
 
     def run() -> None:
         writer = frame.select("key", "value").writeStream.format("streamgroup").option("topic", target)
-        writer = writer.option("kafka.bootstrap.servers", kafka41.bootstrap_servers)
+        writer = writer.option("kafka.bootstrap.servers", kafka4.bootstrap_servers)
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         assert query.awaitTermination(60)
         assert query.exception() is None
@@ -101,14 +101,14 @@ def test_a_stream_from_topic_to_topic_goes_on_where_it_stopped(
     run()
     load.send(100)
     run()
-    assert sorted(values(spark, kafka41, target)) == sorted(load.sent)
+    assert sorted(values(spark, kafka4, target)) == sorted(load.sent)
 
 
 def test_a_stream_in_update_mode_is_written_batch_by_batch(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     """PySpark refuses the mode for every sink in Python, before this one is asked."""
-    topic = make_topic(kafka41)
+    topic = make_topic(kafka4)
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 6).option("numPartitions", 1).load()
     counts = rows.selectExpr("CAST(value % 2 AS STRING) AS key").groupBy("key").count()
     updates = counts.selectExpr("key", "CAST(count AS STRING) AS value").writeStream.outputMode("update")
@@ -117,10 +117,10 @@ def test_a_stream_in_update_mode_is_written_batch_by_batch(
     with pytest.raises(StreamingQueryException, match="streamgroup does not support Update mode"):
         refused.awaitTermination(60)
     updates = updates.option("checkpointLocation", str(tmp_path / "another"))
-    query = updates.foreachBatch(lambda frame, _: save(frame, kafka41, topic=topic)).start()
-    wait_until(lambda: len(values(spark, kafka41, topic)) >= 4, "two batches are written", 90)
+    query = updates.foreachBatch(lambda frame, _: save(frame, kafka4, topic=topic)).start()
+    wait_until(lambda: len(values(spark, kafka4, topic)) >= 4, "two batches are written", 90)
     query.stop()
-    assert values(spark, kafka41, topic)[:4] == ["3", "3", "6", "6"]
+    assert values(spark, kafka4, topic)[:4] == ["3", "3", "6", "6"]
 
 
 @pytest.mark.parametrize(
@@ -143,26 +143,26 @@ def test_what_cannot_be_written_is_refused_before_a_task_runs(
 
 
 def test_a_null_topic_fails_the_task_with_the_row(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    rows = [(make_topic(kafka41), "a"), (None, "b")]
+    rows = [(make_topic(kafka4), "a"), (None, "b")]
     with pytest.raises(PySparkException, match="null topic present in the data"):
-        save(spark.createDataFrame(rows, "topic string, value string").coalesce(1), kafka41)
+        save(spark.createDataFrame(rows, "topic string, value string").coalesce(1), kafka4)
 
 
-def test_an_empty_frame_writes_nothing(spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    topic = make_topic(kafka41)
-    save(spark.createDataFrame([], "value string"), kafka41, topic=topic)
-    assert values(spark, kafka41, topic) == []
+def test_an_empty_frame_writes_nothing(spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(kafka4)
+    save(spark.createDataFrame([], "value string"), kafka4, topic=topic)
+    assert values(spark, kafka4, topic) == []
 
 
 def test_a_stream_whose_sink_cannot_write_says_why(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, tmp_path: Path
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41), 1)
+    load = Load(kafka4, make_topic(kafka4), 1)
     load.send(5)
-    writer = streams.read(kafka41, load.topic, "refused").selectExpr("offset as value").writeStream
+    writer = streams.read(kafka4, load.topic, "refused").selectExpr("offset as value").writeStream
     writer = writer.format("streamgroup").option("topic", "t").option("checkpointLocation", str(tmp_path / "c"))
-    query = writer.option("kafka.bootstrap.servers", kafka41.bootstrap_servers).trigger(availableNow=True).start()
+    query = writer.option("kafka.bootstrap.servers", kafka4.bootstrap_servers).trigger(availableNow=True).start()
     wait_until(lambda: query.exception() is not None, "the query fails", 60)
     assert "column 'value' has the unsupported type bigint" in str(query.exception())

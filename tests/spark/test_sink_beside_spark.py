@@ -42,12 +42,12 @@ class Log:
 
 
 @pytest.fixture
-def write(kafka41: KafkaServer) -> Callable[..., tuple[float, float]]:
+def write(kafka4: KafkaServer) -> Callable[..., tuple[float, float]]:
     """Writes a frame by a sink `(sink, frame, mode, **options)`. Returns when it began and ended, in ms since 1970."""
 
     def act(sink: str, frame: DataFrame, mode: str | None = "append", **options: str) -> tuple[float, float]:
         began = time.time()
-        writer = frame.write.format(sink).option("kafka.bootstrap.servers", kafka41.bootstrap_servers)
+        writer = frame.write.format(sink).option("kafka.bootstrap.servers", kafka4.bootstrap_servers)
         for name, value in options.items():
             writer = writer.option(name.replace("__", "."), value)
         (writer if mode is None else writer.mode(mode)).save()
@@ -92,13 +92,13 @@ def keyed(spark: SparkSession, kind: str) -> DataFrame:
 
 @pytest.mark.parametrize("kind", ["string", "binary"])
 def test_ten_thousand_keys_with_values_and_headers_are_written_alike(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, write: Write, kind: str
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic, write: Write, kind: str
 ) -> None:
     logs = []
     for sink in SINKS:
-        topic = make_topic(kafka41, PARTITIONS)
+        topic = make_topic(kafka4, PARTITIONS)
         began, ended = write(sink, keyed(spark, kind), topic=topic)
-        logs.append(Log(read_back(kafka41, topic), began, ended))
+        logs.append(Log(read_back(kafka4, topic), began, ended))
     theirs, ours = logs
     assert sum(map(len, theirs.messages)) == KEYS
     assert ours.records() == theirs.records()
@@ -112,12 +112,12 @@ def test_ten_thousand_keys_with_values_and_headers_are_written_alike(
 
 
 def test_the_columns_partition_and_topic_mean_the_same(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, write: Write
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic, write: Write
 ) -> None:
     """The column `partition` wins over the key, a null leaves the choice to the key; the column `topic` names it."""
     found = []
     for sink in SINKS:
-        topics = [make_topic(kafka41, PARTITIONS) for _ in range(2)]
+        topics = [make_topic(kafka4, PARTITIONS) for _ in range(2)]
         rows = [
             (
                 topics[n % 2],
@@ -128,21 +128,21 @@ def test_the_columns_partition_and_topic_mean_the_same(
             for n in range(1_000)
         ]
         write(sink, spark.createDataFrame(rows, "topic string, key string, value string, partition int").coalesce(1))
-        found.append([Log(read_back(kafka41, topic), 0, 0).records() for topic in topics])
+        found.append([Log(read_back(kafka4, topic), 0, 0).records() for topic in topics])
     assert found[1] == found[0]
     assert [sum(map(len, log)) for log in found[0]] == [500, 500]
 
 
 def test_records_without_keys_are_all_there(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, write: Write
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic, write: Write
 ) -> None:
     """Their partitions are chosen by chance. The option `topic` wins over the column."""
     rows = [("nobody-made-it", None, f"value {n}") for n in range(1_000)]
     frame = spark.createDataFrame(rows, "topic string, key binary, value string")
     for sink in SINKS:
-        topic = make_topic(kafka41, PARTITIONS)
+        topic = make_topic(kafka4, PARTITIONS)
         write(sink, frame, topic=topic)
-        records = [record for messages in Log(read_back(kafka41, topic), 0, 0).records() for record in messages]
+        records = [record for messages in Log(read_back(kafka4, topic), 0, 0).records() for record in messages]
         assert sorted(records) == sorted((None, value.encode(), None) for _, _, value in rows), sink
 
 
@@ -234,10 +234,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_both_sinks_refuse_what_cannot_be_written(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, write: Write, name: str
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic, write: Write, name: str
 ) -> None:
     bad = REFUSED[name]
-    topic = make_topic(kafka41, PARTITIONS) if bad.rows else "never-made"
+    topic = make_topic(kafka4, PARTITIONS) if bad.rows else "never-made"
     rows = [tuple(topic if cell == "{topic}" else cell for cell in row) for row in bad.rows]
     options = {key: topic if value == "{topic}" else value for key, value in bad.options.items()}
     frame = spark.createDataFrame(rows, bad.columns).coalesce(1)
@@ -247,12 +247,12 @@ def test_both_sinks_refuse_what_cannot_be_written(
 
 
 def test_only_sparks_sink_takes_a_write_without_a_mode(
-    spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic, write: Write
+    spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic, write: Write
 ) -> None:
     """PySpark refuses it for every sink in Python, before this one is asked."""
-    topic = make_topic(kafka41, PARTITIONS)
+    topic = make_topic(kafka4, PARTITIONS)
     frame = spark.createDataFrame([("a",)], "value string")
     write("kafka", frame, None, topic=topic)
     with pytest.raises(PySparkException, match=r"(?i)append"):
         write("streamgroup", frame, None, topic=topic)
-    assert sum(map(len, read_back(kafka41, topic))) == 1
+    assert sum(map(len, read_back(kafka4, topic))) == 1

@@ -33,20 +33,20 @@ class Sink:
 
 @pytest.mark.timeout(180)
 def test_a_skip_of_one_record_lets_the_query_go_on_with_everything_else(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(40)
     group, home, sink = f"skip-{load.topic}", streams.home / "checkpoint", Sink(7)
 
     def run() -> None:
         """A run to the end of the topic. Raises the error that ends it."""
-        frame = streams.read(kafka41, load.topic, group, maxOffsetsPerTrigger=10)
+        frame = streams.read(kafka4, load.topic, group, maxOffsetsPerTrigger=10)
         writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(home))
         writer.trigger(availableNow=True).start().awaitTermination(60)
 
     def skip(*arguments: str) -> Result:
-        result = CliRunner().invoke(main, ["skip", str(home), "-b", kafka41.bootstrap_servers, *arguments, "--json"])
+        result = CliRunner().invoke(main, ["skip", str(home), "-b", kafka4.bootstrap_servers, *arguments, "--json"])
         assert result.exit_code == 0, result.output
         return result
 

@@ -30,10 +30,10 @@ class Sql:
 
 
 @pytest.fixture
-def sql(spark: SparkSession, kafka41: KafkaServer, make_topic: MakeTopic) -> Iterator[Sql]:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+def sql(spark: SparkSession, kafka4: KafkaServer, make_topic: MakeTopic) -> Iterator[Sql]:
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(10)
-    made = Sql(spark.newSession(), kafka41, load.topic)
+    made = Sql(spark.newSession(), kafka4, load.topic)
     yield made
     made.spark.sql("DROP TABLE IF EXISTS orders")
 

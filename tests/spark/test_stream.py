@@ -24,12 +24,12 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.timeout(180)
 def test_100_000_records_of_every_codec_arrive_as_produced(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, codec: str
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic, codec: str
 ) -> None:
-    topic = make_topic(kafka41, PARTITIONS, config={"retention.ms": "-1"})
+    topic = make_topic(kafka4, PARTITIONS, config={"retention.ms": "-1"})
     producer = Producer(
         {
-            "bootstrap.servers": kafka41.bootstrap_servers,
+            "bootstrap.servers": kafka4.bootstrap_servers,
             "compression.type": codec,
             "enable.idempotence": True,  # retries must not change the order, which tells the offsets
             "linger.ms": 20,
@@ -49,7 +49,7 @@ def test_100_000_records_of_every_codec_arrive_as_produced(
     assert producer.flush(60) == 0
 
     group = f"codec-{codec}"
-    frame = streams.read(kafka41, topic, group, includeHeaders="true", maxOffsetsPerTrigger=40_000)
+    frame = streams.read(kafka4, topic, group, includeHeaders="true", maxOffsetsPerTrigger=40_000)
     sunk = streams.to_parquet(frame.selectExpr("*", "unix_millis(timestamp) AS ms"), availableNow=True)
     sunk.finish(120)
 
@@ -66,47 +66,47 @@ def test_100_000_records_of_every_codec_arrive_as_produced(
     }
     assert found == expected
     assert {row[-1] for row in rows} == {topic}
-    assert committed(kafka41, group, topic) == log_ends(kafka41, topic, PARTITIONS)
+    assert committed(kafka4, group, topic) == log_ends(kafka4, topic, PARTITIONS)
 
 
 def test_committed_within_a_second_after_a_batch_sank(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
-    sunk = streams.to_parquet(streams.read(kafka41, load.topic, "prompt"))
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
+    sunk = streams.to_parquet(streams.read(kafka4, load.topic, "prompt"))
     took: list[float] = []
     while len(took) < 3 or (min(took) >= 1.0 and len(took) < 12):  # a busy machine delays some
         load.send((10, 200, 30)[len(took) % 3])
         wait_until(lambda: len(sunk.rows("offset")) == len(load.sent), "all rows in the sink")
         began = time.monotonic()
-        ends = log_ends(kafka41, load.topic, 2)
-        wait_until(lambda ends=ends: committed(kafka41, "prompt", load.topic) == ends, "all committed")
+        ends = log_ends(kafka4, load.topic, 2)
+        wait_until(lambda ends=ends: committed(kafka4, "prompt", load.topic) == ends, "all committed")
         took.append(time.monotonic() - began)
     assert min(took) < 1.0, took
 
 
 def test_under_a_processing_time_trigger_a_batch_is_committed_with_the_next_one(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
-    sunk = streams.to_parquet(streams.read(kafka41, load.topic, "timed"), processingTime="2 seconds")
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
+    sunk = streams.to_parquet(streams.read(kafka4, load.topic, "timed"), processingTime="2 seconds")
     load.send(40)
     wait_until(lambda: len(sunk.rows("offset")) == 40, "all rows in the sink")
-    wait_until(lambda: committed(kafka41, "timed", load.topic) == {0: 20, 1: 20}, "committed at the next trigger")
+    wait_until(lambda: committed(kafka4, "timed", load.topic) == {0: 20, 1: 20}, "committed at the next trigger")
     starts = [p["timestamp"] for p in sunk.query.recentProgress if p["numInputRows"]]
     assert len(starts) <= 2, "one batch takes what has come since the last trigger"
 
 
 def test_available_now_ends_with_everything_committed(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 3), 3)
+    load = Load(kafka4, make_topic(kafka4, 3), 3)
     load.send(1_000)
-    frame = streams.read(kafka41, load.topic, "now", maxOffsetsPerTrigger=300)
+    frame = streams.read(kafka4, load.topic, "now", maxOffsetsPerTrigger=300)
     sunk = streams.to_parquet(frame, "now", availableNow=True)
     sunk.finish()
     assert sorted(sunk.values()) == sorted(load.sent)
-    assert committed(kafka41, "now", load.topic) == log_ends(kafka41, load.topic, 3)
+    assert committed(kafka4, "now", load.topic) == log_ends(kafka4, load.topic, 3)
     batches = [p for p in sunk.query.recentProgress if p["numInputRows"]]
     assert len(batches) >= 4
     assert all(p["numInputRows"] <= 300 for p in batches)
@@ -118,35 +118,35 @@ def test_available_now_ends_with_everything_committed(
 
 
 def test_once_reads_all_in_one_batch_and_the_next_run_repeats_nothing(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     for _ in range(2):
         load.send(400)
-        frame = streams.read(kafka41, load.topic, "once", maxOffsetsPerTrigger=10)
+        frame = streams.read(kafka4, load.topic, "once", maxOffsetsPerTrigger=10)
         sunk = streams.to_parquet(frame, "once", once=True)
         sunk.finish()
         assert sorted(sunk.values()) == sorted(load.sent)
 
 
 def test_starting_at_latest_loses_nothing_that_comes_after(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(50)
-    frame = streams.read(kafka41, load.topic, "late", startingOffsets="latest")
+    frame = streams.read(kafka4, load.topic, "late", startingOffsets="latest")
     sunk = streams.to_parquet(frame, "late")
-    wait_until(lambda: committed(kafka41, "late", load.topic) == {0: 25, 1: 25}, "positions committed (R6)")
+    wait_until(lambda: committed(kafka4, "late", load.topic) == {0: 25, 1: 25}, "positions committed (R6)")
     new = load.send(40)
     wait_until(lambda: len(sunk.rows("offset")) == 40, "the new rows")
     assert sorted(sunk.values()) == sorted(new)
 
 
 def test_read_committed_skips_aborted_transactions(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka41, 1)
-    producer = Producer({"bootstrap.servers": kafka41.bootstrap_servers, "transactional.id": f"tx-{topic}"})
+    topic = make_topic(kafka4, 1)
+    producer = Producer({"bootstrap.servers": kafka4.bootstrap_servers, "transactional.id": f"tx-{topic}"})
     producer.init_transactions(20)
     for n in range(5):
         producer.begin_transaction()
@@ -158,45 +158,45 @@ def test_read_committed_skips_aborted_transactions(
         else:
             producer.commit_transaction(20)
     for level, kept in (("read_committed", (0, 2, 4)), ("read_uncommitted", range(5))):
-        frame = streams.read(kafka41, topic, f"tx-{level}", kafka__isolation__level=level)
+        frame = streams.read(kafka4, topic, f"tx-{level}", kafka__isolation__level=level)
         sunk = streams.to_parquet(frame, level, availableNow=True)
         sunk.finish()
         assert sorted(sunk.values()) == sorted(f"{n}-{k}" for n in kept for k in range(5))
-        assert committed(kafka41, f"tx-{level}", topic) == log_ends(kafka41, topic, 1)
+        assert committed(kafka4, f"tx-{level}", topic) == log_ends(kafka4, topic, 1)
 
 
-def test_progress_reports_the_ends_of_the_logs(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+def test_progress_reports_the_ends_of_the_logs(streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     load.send(30)
-    sunk = streams.to_parquet(streams.read(kafka41, load.topic, "report", maxOffsetsPerTrigger=10))
+    sunk = streams.to_parquet(streams.read(kafka4, load.topic, "report", maxOffsetsPerTrigger=10))
     progress = wait_until(
         lambda: next((p for p in sunk.query.recentProgress if p["numInputRows"]), None), "a batch's progress"
     )
     assert load.topic in str(progress["sources"][0]["latestOffset"])
 
 
-def test_two_sources_of_one_query(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    one, two = (Load(kafka41, make_topic(kafka41, 2), 2) for _ in range(2))
+def test_two_sources_of_one_query(streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    one, two = (Load(kafka4, make_topic(kafka4, 2), 2) for _ in range(2))
     one.send(100)
     two.send(70)
-    both = streams.read(kafka41, one.topic, "left").union(streams.read(kafka41, two.topic, "right"))
+    both = streams.read(kafka4, one.topic, "left").union(streams.read(kafka4, two.topic, "right"))
     sunk = streams.to_parquet(both, availableNow=True)
     sunk.finish()
     assert sorted(sunk.values()) == sorted(one.sent + two.sent)
-    assert committed(kafka41, "left", one.topic) == {0: 50, 1: 50}
-    assert committed(kafka41, "right", two.topic) == {0: 35, 1: 35}
+    assert committed(kafka4, "left", one.topic) == {0: 50, 1: 50}
+    assert committed(kafka4, "right", two.topic) == {0: 35, 1: 35}
 
 
 def test_process_all_available_has_read_what_was_written_before_it(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     counts: list[int] = []
 
     def count(frame: DataFrame, batch: int) -> None:
         counts.append(frame.count())
 
-    frame = streams.read(kafka41, load.topic, "all-available", group__mode="off")
+    frame = streams.read(kafka4, load.topic, "all-available", group__mode="off")
     query = frame.writeStream.foreachBatch(count).option("checkpointLocation", str(streams.home / "all")).start()
     try:
         load.send(1)
@@ -210,13 +210,13 @@ def test_process_all_available_has_read_what_was_written_before_it(
 
 
 def test_wrong_options_fail_in_load_and_those_that_only_a_stream_refuses_with_their_own_words_last(
-    spark: SparkSession, streams: Streams, kafka41: KafkaServer
+    spark: SparkSession, streams: Streams, kafka4: KafkaServer
 ) -> None:
-    wrong = {"kafka.bootstrap.servers": kafka41.bootstrap_servers, "subscribe": "t", "startingOfsets": "latest"}
+    wrong = {"kafka.bootstrap.servers": kafka4.bootstrap_servers, "subscribe": "t", "startingOfsets": "latest"}
     for reader in (spark.read, spark.readStream):
         with pytest.raises(PySparkException, match=r"ConfigError: .*Did you mean 'startingOffsets'\?\s+SQLSTATE"):
             reader.format("streamgroup").options(**wrong).load()
-    query = streams.to_parquet(streams.read(kafka41, "t", "g", endingOffsets="latest"), availableNow=True).query
+    query = streams.to_parquet(streams.read(kafka4, "t", "g", endingOffsets="latest"), availableNow=True).query
     assert query is not None
     with pytest.raises(PySparkException) as caught:
         query.awaitTermination(60)

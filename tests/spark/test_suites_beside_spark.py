@@ -38,18 +38,18 @@ def filled(options: Options, topic: str) -> Options:
 
 
 @pytest.fixture
-def load(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
+def load(kafka4: KafkaServer, make_topic: MakeTopic) -> Load:
     """Twenty records in two partitions."""
-    made = Load(kafka41, make_topic(kafka41, 2, config={"retention.ms": "-1"}), 2)
+    made = Load(kafka4, make_topic(kafka4, 2, config={"retention.ms": "-1"}), 2)
     made.send(RECORDS)
     return made
 
 
 @pytest.fixture
-def timed(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
+def timed(kafka4: KafkaServer, make_topic: MakeTopic) -> Load:
     """Twenty records in two partitions, a second apart."""
-    made = Load(kafka41, make_topic(kafka41, 2, config={"retention.ms": "-1"}), 2)
-    producer = Producer({"bootstrap.servers": kafka41.direct_servers})
+    made = Load(kafka4, make_topic(kafka4, 2, config={"retention.ms": "-1"}), 2)
+    producer = Producer({"bootstrap.servers": kafka4.direct_servers})
     for n in range(RECORDS):
         made.sent.append(f"{made.topic}-{n % 2}-{n}")
         producer.produce(made.topic, made.sent[-1], partition=n % 2, timestamp=BEGAN + 1_000 * n)
@@ -349,15 +349,15 @@ def kinds_of_records(server: KafkaServer, topic: str) -> None:
 
 @pytest.mark.parametrize("include", ["true", "false"])
 def test_all_columns_of_all_kinds_of_records_are_the_same(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, include: str
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic, include: str
 ) -> None:
     """In a batch read and in a stream: names, types and values."""
-    topic = make_topic(kafka41, 1, config={"retention.ms": "-1"})
-    kinds_of_records(kafka41, topic)
+    topic = make_topic(kafka4, 1, config={"retention.ms": "-1"})
+    kinds_of_records(kafka4, topic)
     found = {}
     for form in BOTH:
         options = {"subscribe": topic, "includeHeaders": include}
-        read, followed = batch(streams.spark, form, kafka41, **options), stream(streams.spark, form, kafka41, **options)
+        read, followed = batch(streams.spark, form, kafka4, **options), stream(streams.spark, form, kafka4, **options)
         assert followed.schema == read.schema, form
         sunk = streams.to_parquet(followed, form, availableNow=True)
         sunk.finish(PATIENCE)
@@ -372,10 +372,10 @@ def test_all_columns_of_all_kinds_of_records_are_the_same(
 
 
 @pytest.fixture
-def transactions(kafka41: KafkaServer, make_topic: MakeTopic) -> Load:
+def transactions(kafka4: KafkaServer, make_topic: MakeTopic) -> Load:
     """Committed and aborted transactions in turn; the first and the last are aborted. `sent` is what is committed."""
-    made = Load(kafka41, make_topic(kafka41, 1), 1)
-    producer = Producer({"bootstrap.servers": kafka41.bootstrap_servers, "transactional.id": f"tx-{made.topic}"})
+    made = Load(kafka4, make_topic(kafka4, 1), 1)
+    producer = Producer({"bootstrap.servers": kafka4.bootstrap_servers, "transactional.id": f"tx-{made.topic}"})
     producer.init_transactions(ADMIN_S)
     for n in range(5):
         producer.begin_transaction()
@@ -401,7 +401,7 @@ def test_the_isolation_level_decides_on_aborted_records(streams: Streams, transa
 
 
 def test_records_that_compaction_removed_leave_no_trace(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     config = {
         "cleanup.policy": "compact",
@@ -409,21 +409,21 @@ def test_records_that_compaction_removed_leave_no_trace(
         "min.cleanable.dirty.ratio": "0.01",
         "delete.retention.ms": "1",
     }
-    load = Load(kafka41, make_topic(kafka41, 1, config=config), 1)
+    load = Load(kafka4, make_topic(kafka4, 1, config=config), 1)
 
     def is_compacted() -> bool:
         load.send(3, key="key")  # a log is only compacted up to its active segment, which only a record rolls
-        return batch(streams.spark, OURS, kafka41, subscribe=load.topic).count() < len(load.sent)
+        return batch(streams.spark, OURS, kafka4, subscribe=load.topic).count() < len(load.sent)
 
     wait_until(is_compacted, "the broker has compacted the log", PATIENCE)
     # The broker goes on meanwhile, so only the record that it keeps, the last of the key, is certain.
     for form in BOTH:
         read = [
-            row.offset for row in batch(streams.spark, form, kafka41, subscribe=load.topic).select("offset").collect()
+            row.offset for row in batch(streams.spark, form, kafka4, subscribe=load.topic).select("offset").collect()
         ]
         assert len(read) == len(set(read)) < len(load.sent), form
         assert max(read) == len(load.sent) - 1, form
-        found = run_to_end(streams, form, kafka41, subscribe=load.topic, maxOffsetsPerTrigger=4)
+        found = run_to_end(streams, form, kafka4, subscribe=load.topic, maxOffsetsPerTrigger=4)
         assert len(found) == len(set(found)) < len(load.sent), form
         assert load.sent[-1] in found, form
 
@@ -432,35 +432,35 @@ def test_records_that_compaction_removed_leave_no_trace(
 
 
 def test_a_pattern_that_matches_nothing_finds_a_topic_in_a_later_run(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     """SPARK-41375. Both read it from its beginning, also where the stream starts at the latest offsets."""
     starts = ("earliest", "latest")
 
     def run(form: str, start: str) -> list[str]:
         options = {"subscribePattern": f"appears-later-{start}.*", "startingOffsets": start}
-        sunk = streams.to_parquet(stream(streams.spark, form, kafka41, **options), f"{form}-{start}", availableNow=True)
+        sunk = streams.to_parquet(stream(streams.spark, form, kafka4, **options), f"{form}-{start}", availableNow=True)
         sunk.finish(PATIENCE)
         return sorted(sunk.values())
 
     assert [run(form, start) for form, start in product(BOTH, starts)] == [[]] * 4
-    loads = {start: Load(kafka41, make_topic(kafka41, 2, name=f"appears-later-{start}"), 2) for start in starts}
+    loads = {start: Load(kafka4, make_topic(kafka4, 2, name=f"appears-later-{start}"), 2) for start in starts}
     sent = {start: sorted(load.send(6)) for start, load in loads.items()}
     for form in BOTH:
         assert {start: run(form, start) for start in starts} == sent, form
 
 
 def test_a_running_pattern_goes_on_without_a_deleted_topic_and_with_a_new_one(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
     options = {"subscribePattern": "comes-and-goes-.*", "failOnDataLoss": "false", "kafka.metadata.max.age.ms": "1000"}
-    old = Load(kafka41, make_topic(kafka41, 1, name="comes-and-goes-1"), 1)
+    old = Load(kafka4, make_topic(kafka4, 1, name="comes-and-goes-1"), 1)
     sent = list(old.send(5))
-    running = {form: streams.to_parquet(stream(streams.spark, form, kafka41, **options), form) for form in BOTH}
+    running = {form: streams.to_parquet(stream(streams.spark, form, kafka4, **options), form) for form in BOTH}
     for form, sunk in running.items():
         wait_until(lambda sunk=sunk: sorted(sunk.values()) == sorted(sent), f"{form} reads the first", PATIENCE)
-    delete_topic(kafka41, old.topic)
-    sent += Load(kafka41, make_topic(kafka41, 1, name="comes-and-goes-2"), 1).send(7)
+    delete_topic(kafka4, old.topic)
+    sent += Load(kafka4, make_topic(kafka4, 1, name="comes-and-goes-2"), 1).send(7)
     for form, sunk in running.items():
         wait_until(lambda sunk=sunk: sorted(sunk.values()) == sorted(sent), f"{form} reads the second", PATIENCE)
 

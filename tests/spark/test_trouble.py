@@ -44,43 +44,43 @@ def counts(row: dict[str, Any]) -> dict[str, int]:
 
 
 def test_a_second_member_of_one_application_needs_a_name_and_both_show_their_rebalances(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 4), 4)
+    load = Load(kafka4, make_topic(kafka4, 4), 4)
     load.send(40)
     group = "one-application"
-    first = streams.to_parquet(streams.read(kafka41, load.topic, group, named=False))
+    first = streams.to_parquet(streams.read(kafka4, load.topic, group, named=False))
     wait_until(lambda: sorted(first.values()) == sorted(load.sent), "the first reads", TIMEOUT_S)
 
-    second = streams.to_parquet(streams.read(kafka41, load.topic, group, named=False))
+    second = streams.to_parquet(streams.read(kafka4, load.topic, group, named=False))
     text = refusal(second.query)
     assert "another query of this Spark application is already a member of this group (run " in text
     for way in ("group.member", "its own kafka.group.id", "group.mode=commit"):
         assert way in text
-    (member,) = told(kafka41, group)
+    (member,) = told(kafka4, group)
     assert counts(member) == {"rebalance": 1}, "who is refused never joined"
 
-    streams.to_parquet(streams.read(kafka41, load.topic, group, group__member="third"))
-    wait_until(lambda: [row["partitions"] for row in told(kafka41, group)] == [2, 2], "they share", TIMEOUT_S)
-    rows = told(kafka41, group)
+    streams.to_parquet(streams.read(kafka4, load.topic, group, group__member="third"))
+    wait_until(lambda: [row["partitions"] for row in told(kafka4, group)] == [2, 2], "they share", TIMEOUT_S)
+    rows = told(kafka4, group)
     assert sorted(counts(row)["rebalance"] for row in rows) == [1, 2]
     assert {row["trouble"]["rebalance"]["reason"] for row in rows} == {"the query starts", "the group rebalances"}
 
     first.query.stop()
-    streams.to_parquet(streams.read(kafka41, load.topic, group, named=False, kafka__client__id="again"))
+    streams.to_parquet(streams.read(kafka4, load.topic, group, named=False, kafka__client__id="again"))
     wait_until(
-        lambda: sorted(row["client_id"] for row in told(kafka41, group)) == ["again", "streamgroup-third"],
+        lambda: sorted(row["client_id"] for row in told(kafka4, group)) == ["again", "streamgroup-third"],
         "free",
         TIMEOUT_S,
     )
 
 
 def test_a_copied_checkpoint_is_refused_and_the_first_goes_on(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    load = Load(kafka41, make_topic(kafka41, 2), 2)
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
     load.send(20)
-    first = streams.to_parquet(streams.read(kafka41, load.topic, "copied"), "original")
+    first = streams.to_parquet(streams.read(kafka4, load.topic, "copied"), "original")
     wait_until(lambda: sorted(first.values()) == sorted(load.sent), "the first has sunk a batch", TIMEOUT_S)
     first.query.stop()
     copy = streams.home / "copy-checkpoint"
@@ -88,11 +88,11 @@ def test_a_copied_checkpoint_is_refused_and_the_first_goes_on(
     # In one application Spark itself stops the first query of an id: a copy elsewhere has the same.
     (copy / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
 
-    first = streams.to_parquet(streams.read(kafka41, load.topic, "copied", kafka__client__id="the-first"), "original")
+    first = streams.to_parquet(streams.read(kafka4, load.topic, "copied", kafka__client__id="the-first"), "original")
     load.send(20)
     wait_until(lambda: sorted(first.values()) == sorted(load.sent), "its own predecessor holds up nobody", TIMEOUT_S)
 
-    second = streams.to_parquet(streams.read(kafka41, load.topic, "copied"), "copy")
+    second = streams.to_parquet(streams.read(kafka4, load.topic, "copied"), "copy")
     text = refusal(second.query)
     assert "another live member uses a copy of this query's checkpoint: client id 'the-first'" in text
     assert "session.timeout.ms" in text
@@ -101,24 +101,24 @@ def test_a_copied_checkpoint_is_refused_and_the_first_goes_on(
     wait_until(lambda: sorted(first.values()) == sorted(load.sent), "the first reads all again", TIMEOUT_S)
 
 
-def test_a_replay_is_counted_and_shown(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> None:
-    load = Load(kafka41, make_topic(kafka41, 1), 1)
+def test_a_replay_is_counted_and_shown(streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic) -> None:
+    load = Load(kafka4, make_topic(kafka4, 1), 1)
     load.send(10)
-    sunk = streams.to_parquet(streams.read(kafka41, load.topic, "shown"), "q", availableNow=True)
+    sunk = streams.to_parquet(streams.read(kafka4, load.topic, "shown"), "q", availableNow=True)
     sunk.finish()
     checkpoint = streams.home / "q-checkpoint"
     for place in (checkpoint / "commits", streams.home / "q-out" / "_spark_metadata"):
         last = max(int(p.name) for p in place.iterdir() if p.name.isdigit())
         for path in place.glob(f"*{last}*"):
             path.unlink()
-    streams.to_parquet(streams.read(kafka41, load.topic, "shown", kafka__client__id="again"), "q")
+    streams.to_parquet(streams.read(kafka4, load.topic, "shown", kafka__client__id="again"), "q")
     replayed = wait_until(
-        lambda: [row for row in told(kafka41, "shown") if counts(row).get("replay")], "shown", TIMEOUT_S
+        lambda: [row for row in told(kafka4, "shown") if counts(row).get("replay")], "shown", TIMEOUT_S
     )
     (row,) = replayed
     assert row["client_id"] == "again"
     assert row["trouble"]["replay"]["reason"] == "the checkpoint holds a batch that is not known to have sunk"
-    arguments = ["-b", kafka41.bootstrap_servers, "--describe", "--group", "shown", "--members"]
+    arguments = ["-b", kafka4.bootstrap_servers, "--describe", "--group", "shown", "--members"]
     text = CliRunner().invoke(groups, arguments).stdout
     assert text.splitlines()[-2].split() == [
         "CONSUMER-ID",

@@ -28,20 +28,20 @@ TIMEOUT_S = 120.0
 
 
 @pytest.fixture
-def rows_of(streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic) -> Callable[[str, int], DataFrame]:
+def rows_of(streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic) -> Callable[[str, int], DataFrame]:
     """A stream of a group over so many records of two partitions, ten in a batch. The application listens."""
 
     def read(group: str, records: int) -> DataFrame:
-        load = Load(kafka41, make_topic(kafka41, 2), 2)
+        load = Load(kafka4, make_topic(kafka4, 2), 2)
         load.send(records)
         streamgroup.listen(streams.spark)
-        return streams.read(kafka41, load.topic, group, maxOffsetsPerTrigger=10)
+        return streams.read(kafka4, load.topic, group, maxOffsetsPerTrigger=10)
 
     return read
 
 
 def test_the_page_shows_the_error_that_has_ended_a_query(
-    rows_of: Callable[[str, int], DataFrame], kafka41: KafkaServer
+    rows_of: Callable[[str, int], DataFrame], kafka4: KafkaServer
 ) -> None:
     name = f"failing-{uuid.uuid4().hex}"  # errors of an earlier run of the test are kept for an hour
 
@@ -51,7 +51,7 @@ def test_the_page_shows_the_error_that_has_ended_a_query(
         rows.count()
 
     query = rows_of(name, 20).writeStream.foreachBatch(write).queryName("to-disk").start()
-    with polled(ClusterAddress(kafka41.bootstrap_servers), name) as board:
+    with polled(ClusterAddress(kafka4.bootstrap_servers), name) as board:
 
         def failures() -> list[str]:
             text = board.answer(name, lambda found: views.group_view(found, name))[1]
@@ -70,13 +70,13 @@ def test_the_page_shows_the_error_that_has_ended_a_query(
 
 
 def test_the_page_shows_the_batches_of_a_query_and_its_end(
-    streams: Streams, rows_of: Callable[[str, int], DataFrame], kafka41: KafkaServer
+    streams: Streams, rows_of: Callable[[str, int], DataFrame], kafka4: KafkaServer
 ) -> None:
     name = "paged"
     query = streams.to_parquet(rows_of(name, 100), "paged").query
     assert query is not None
 
-    with polled(ClusterAddress(kafka41.bootstrap_servers), name) as board:
+    with polled(ClusterAddress(kafka4.bootstrap_servers), name) as board:
 
         def view() -> dict[str, Any]:
             text = board.answer(name, lambda found: views.group_view(found, name))[1]
@@ -101,7 +101,7 @@ def test_the_page_shows_the_batches_of_a_query_and_its_end(
 
 
 def test_the_page_marks_the_drain_of_a_batch_in_flight(
-    rows_of: Callable[[str, int], DataFrame], kafka41: KafkaServer
+    rows_of: Callable[[str, int], DataFrame], kafka4: KafkaServer
 ) -> None:
     name, may_end = "draining", threading.Event()
 
@@ -110,7 +110,7 @@ def test_the_page_marks_the_drain_of_a_batch_in_flight(
         assert may_end.wait(TIMEOUT_S)
 
     query = rows_of(name, 20).writeStream.foreachBatch(write).start()
-    with polled(ClusterAddress(kafka41.bootstrap_servers), name) as board, ThreadPoolExecutor() as threads:
+    with polled(ClusterAddress(kafka4.bootstrap_servers), name) as board, ThreadPoolExecutor() as threads:
 
         def view() -> dict[str, Any]:
             text = board.answer(name, lambda found: views.group_view(found, name))[1]

@@ -59,20 +59,20 @@ def filled(simulated: world.SimulatedCluster) -> Board:
 
 @pytest.mark.live
 def test_the_page_follows_a_rebalance_of_a_real_group(
-    page: Browser, kafka41: KafkaServer, make_topic: MakeTopic
+    page: Browser, kafka4: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka41, 4)
+    topic = make_topic(kafka4, 4)
     name = f"g-{topic}"
-    settings = {**librdkafka(kafka41), "group.id": name, "session.timeout.ms": 6000, "auto.offset.reset": "earliest"}
+    settings = {**librdkafka(kafka4), "group.id": name, "session.timeout.ms": 6000, "auto.offset.reset": "earliest"}
     with ExitStack() as stack:
-        producer = Producer(librdkafka(kafka41))
+        producer = Producer(librdkafka(kafka4))
         for number in range(40):
             producer.produce(topic, b"value", partition=number % 4)
         assert producer.flush(30) == 0
         first = stack.enter_context(closing(Consumer({**settings, "client.id": "first"})))
         first.subscribe([topic])
         stack.enter_context(repeatedly(lambda: first.poll(0.05), 0.05))
-        stack.enter_context(shown(page, ClusterAddress(kafka41.bootstrap_servers), name))
+        stack.enter_context(shown(page, ClusterAddress(kafka4.bootstrap_servers), name))
         held = "[...document.querySelectorAll('.tall tbody tr')].map(row => row.lastChild.innerText.split(' ')[0])"
         page.wait_for(f"{held}.join() === 'first,first,first,first'", 40)
         second = stack.enter_context(closing(Consumer({**settings, "client.id": "second"})))
