@@ -483,7 +483,7 @@ _ROWS: tuple[tuple[int, str, tuple[bool, Refresh], str], ...] = (
 KAFKA_ERRORS: dict[int, KafkaError] = {
     code: KafkaError(code, name, retriable, refresh, text) for code, name, (retriable, refresh), text in _ROWS
 }
-"""Every code of Kafka 4.1 by its number."""
+"""Every code of Kafka 4.3 by its number."""
 
 
 def error_of(code: int) -> KafkaError:

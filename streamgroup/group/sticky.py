@@ -1,5 +1,5 @@
 """The strategy `cooperative-sticky`, as in Java's CooperativeStickyAssignor (KIP-54, KIP-429; kafka-clients 3.9 and
-4.1).
+4.3).
 
 The assignment is balanced first, then every member keeps as many partitions as possible. The cooperative part follows:
 a partition that changes its owner is withheld until the owner has given it up and joined again. One rule decides: a
