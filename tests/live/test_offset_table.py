@@ -239,7 +239,6 @@ def test_a_batch_locks_its_own_rows_only(engine: sa.Engine) -> None:
         assert pool.submit(store, engine, part(partitions[0], 0, 1, mine[partitions[0]])).result(20)
 
 
-@pytest.mark.parametrize("engine", ["sqlite of a user", "postgresql", "mariadb", "mariadb of a user"], indirect=True)
 def test_a_database_without_the_offset_table_is_not_that_of_the_source(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         table.table.drop(connection)
@@ -249,6 +248,7 @@ def test_a_database_without_the_offset_table_is_not_that_of_the_source(engine: s
     assert stored(engine) == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite of a user", "postgresql", "mariadb", "mariadb of a user"], indirect=True)
 def test_an_engine_that_commits_each_statement_is_refused(engine: sa.Engine) -> None:
     mine = claim(engine, ME, A)
     with pytest.raises(ConfigError, match="AUTOCOMMIT"):
