@@ -59,6 +59,12 @@ def _integer(text: str, lowest: int, highest: int) -> int:
     return int(stripped)
 
 
+def _positive_or_off(text: str) -> int:
+    if (number := _integer(text, -1, LONG_MAX)) == 0:
+        raise ValueError(f"expected -1 or an integer from 1 to {LONG_MAX}")
+    return number
+
+
 def _boolean(text: str) -> bool:
     word = text.strip().lower()
     if word not in ("true", "false"):
@@ -365,6 +371,7 @@ TIME_STRING = ValueKind("time", time_string)
 POSITIVE = integer(1)
 POSITIVE_LONG = integer(1, LONG_MAX)
 WEIGHT = integer(1, 1_000_000)
+POSITIVE_OR_OFF = ValueKind("long", _positive_or_off)
 TIMESTAMP = ValueKind("ms since 1970", lambda text: _integer(text, 0, LONG_MAX))
 SERVERS = ValueKind("host:port, …", lambda text: _addresses(text, "broker", "broker-1:9092"))
 ZOOKEEPER = ValueKind("host:port, …/chroot", _zookeeper)

@@ -166,6 +166,18 @@ SPARK: tuple[Option, ...] = (
         "source.fetch_offset_retry_interval_ms",
     ),
     Option(
+        "partition.metadata.cache.ttl.ms",
+        "Milliseconds after which a stream refreshes its topics and partitions, to find new ones. It refreshes them "
+        "earlier after `kafka.metadata.max.age.ms`, and when a broker reports outdated metadata. -1: every 5 s, or "
+        "less often if it has more than some 6,000 partitions. Increase it to send fewer requests, decrease it to find "
+        "new partitions sooner. Spark's own source caches the partitions for this time, and lists them in every batch "
+        "with -1.",
+        kinds.POSITIVE_OR_OFF,
+        "source.partition_metadata_cache_ttl_ms",
+        scope=Scope.STREAM,
+        why="a batch read looks for partitions once",
+    ),
+    Option(
         "kafkaConsumer.pollTimeoutMs",
         "Milliseconds that a task waits for its next records before it fails. With Kafka 0.7 also the milliseconds "
         "that a batch waits until the brokers of its partitions have registered (by default 120000). Increase it for "

@@ -290,6 +290,8 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     fetch_offset_retries: int = 3
     fetch_offset_retry_interval_ms: int = 1_000
+    partition_metadata_cache_ttl_ms: int = -1
+    """Longest time between two refreshes of the metadata of a stream; -1 leaves it to the schedule."""
     notes: tuple[str, ...] = ()
     """Sentences that the driver logs once, such as which options are ignored."""
 

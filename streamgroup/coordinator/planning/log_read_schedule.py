@@ -140,7 +140,7 @@ class LogReadSchedule(Generic[Q]):
     schedule.
     """
 
-    def __init__(self, metadata_max_age_s: float, *, has_pattern: bool) -> None:
+    def __init__(self, metadata_max_age_s: float, *, partitions_ttl_s: float = 0.0, has_pattern: bool) -> None:
         self.logs = KnownLogs(metadata_max_age_s)
         self.error: StreamGroupError | None = None
         """The error of the last step, if it has failed."""
@@ -148,6 +148,8 @@ class LogReadSchedule(Generic[Q]):
         self.listed_at = 0.0
         """When the newest complete listing began; 0 if the next one is due at once."""
         self._metadata_max_age_s = metadata_max_age_s
+        self._partitions_ttl_s = partitions_ttl_s
+        """`partition.metadata.cache.ttl.ms`: the time between two refreshes if it is set, and 0 if it is not."""
         self._metadata_cpu_s = 0.0
         self._has_pattern = has_pattern
         self._questions: deque[Q] = deque()
@@ -250,7 +252,8 @@ class LogReadSchedule(Generic[Q]):
             return UNFOLLOWED_S
         if self._metadata_at is None:
             return 0.0
-        every_s = min(self._metadata_max_age_s, max(METADATA_EVERY_S, METADATA_REST * self._metadata_cpu_s))
+        every_s = self._partitions_ttl_s or max(METADATA_EVERY_S, METADATA_REST * self._metadata_cpu_s)
+        every_s = min(self._metadata_max_age_s, every_s)
         return self._metadata_at + every_s - now
 
     def _follows(self) -> bool:

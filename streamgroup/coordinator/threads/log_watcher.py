@@ -72,7 +72,9 @@ class LogWatcher:
         self._lock = threading.Lock()
         """Guards `_schedule` and `_callers`."""
         self._schedule: schedule.LogReadSchedule[_PostedQuestion] = schedule.LogReadSchedule(
-            options.client.metadata_max_age_ms / 1000, has_pattern=options.subscription.pattern is not None
+            options.client.metadata_max_age_ms / 1000,
+            partitions_ttl_s=max(0, options.partition_metadata_cache_ttl_ms) / 1000,
+            has_pattern=options.subscription.pattern is not None,
         )
         self._callers: dict[SimpleQueue[None], float] = {}
         """The pending calls of `ends`, each with the earliest start of a listing that completes it."""

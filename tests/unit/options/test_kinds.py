@@ -40,6 +40,7 @@ REFUSED = [
     (kinds.DURATION, DURATIONS, "a duration"),
     (kinds.TIME_STRING, TIMES, "expected a time without blanks"),
     (kinds.integer(1, 10), NUMBERS, "expected an integer from 1 to 10"),
+    (kinds.POSITIVE_OR_OFF, ["0", "-2", "x", "9223372036854775808"], "expected (-1 or )?an integer from -?1 to"),
     (kinds.BOOLEAN, ["1", "0", "yes", ""], "true or false"),
     (kinds.TOPICS, ["a/b", "a b", "ä", ".", "..", "a" * 250], "invalid topic name"),
     (kinds.TIMESTAMPS, ['{"t": {"0": -1}}', '{"t": {"0": "1"}}', '{"t": 5}', "5", ""], "timestamp|object|JSON"),

@@ -107,6 +107,7 @@ EXAMPLES = {
     "fetchOffset.numRetries": ("0", 0),
     "fetchOffset.retryIntervalMs": ("17", 17),
     "kafkaConsumer.pollTimeoutMs": ("512", 512),
+    "partition.metadata.cache.ttl.ms": ("30000", 30_000),
     "group.mode": ("Commit", GroupMode.COMMIT),
     "group.member": (" left ", "left"),
     "group.member.weight": ("3", 3),

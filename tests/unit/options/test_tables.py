@@ -43,7 +43,7 @@ OF_SPARK = """
     subscribe subscribePattern assign startingTimestamp startingOffsetsByTimestamp startingOffsets endingTimestamp
     endingOffsetsByTimestamp endingOffsets startingOffsetsByTimestampStrategy failOnDataLoss minPartitions
     maxRecordsPerPartition maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay includeHeaders groupIdPrefix
-    fetchOffset.numRetries fetchOffset.retryIntervalMs kafkaConsumer.pollTimeoutMs
+    fetchOffset.numRetries fetchOffset.retryIntervalMs kafkaConsumer.pollTimeoutMs partition.metadata.cache.ttl.ms
 """
 """The options of Spark's own source."""
 

@@ -178,9 +178,11 @@ def snapshot(leaders: tuple[int, ...] = (0, 0), topic: str = "t") -> ClusterSnap
 class Time:
     """A schedule, and the time at which it is asked."""
 
-    def __init__(self, *, has_pattern: bool = False, max_age_s: float = MAX_AGE_S) -> None:
+    def __init__(self, *, has_pattern: bool = False, max_age_s: float = MAX_AGE_S, ttl_s: float = 0.0) -> None:
         self.now = T0
-        self.schedule: LogReadSchedule[str] = LogReadSchedule(max_age_s, has_pattern=has_pattern)
+        self.schedule: LogReadSchedule[str] = LogReadSchedule(
+            max_age_s, partitions_ttl_s=ttl_s, has_pattern=has_pattern
+        )
 
     def step(self, after: float = 0.0) -> object:
         self.now += after
@@ -294,6 +296,16 @@ def test_metadata_is_refreshed_every_five_seconds_or_as_often_as_the_option_says
     time.schedule.refresh_metadata()
     time.reads(snapshot())
     time.fetches(after=every_s + 0.001)
+
+
+@pytest.mark.parametrize(("ttl_s", "every_s"), [(60.0, 60.0), (0.5, 0.5), (600.0, 300.0)])
+def test_a_ttl_of_the_partitions_is_the_time_between_two_refreshes(ttl_s: float, every_s: float) -> None:
+    time = Time(max_age_s=300.0, ttl_s=ttl_s)
+    time.follow()
+    time.schedule.metadata_took(0.2)
+    assert time.waits() == pytest.approx(every_s)
+    time.schedule.refresh_metadata()
+    time.fetches()
 
 
 def test_ends_are_listed_once_for_all_calls_before_the_listing() -> None:

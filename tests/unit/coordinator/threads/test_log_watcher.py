@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -63,10 +64,13 @@ def watch() -> Iterator[Start]:
         each.watcher.stop(SOON)
 
 
-def test_under_a_pattern_all_topics_are_looked_at_and_those_of_interest_kept(logs: Logs, watch: Start) -> None:
+@pytest.mark.parametrize("often", [{"client": client(metadata_max_age_ms=20)}, {"partition_metadata_cache_ttl_ms": 20}])
+def test_under_a_pattern_all_topics_are_looked_at_and_those_of_interest_kept(
+    logs: Logs, watch: Start, often: Any
+) -> None:
     others = {TopicPartition(name, 0): 1 for name in ("t1", "other", "needed")}
     logs.ends |= others
-    watching = watch(source(subscription=Subscription(pattern="^t.*"), client=client(metadata_max_age_ms=20)))
+    watching = watch(source(subscription=Subscription(pattern="^t.*"), **often))
     watcher = watching.follow("needed", "missing")
     snapshot, asked = watching.snapshots[0]
     assert snapshot.topics.keys() == {"t", "t1", "needed"}
