@@ -1,10 +1,12 @@
 """The files of a checkpoint of Structured Streaming that hold offsets, in a local directory.
 
-    offsets/N      v1, a line of metadata, a line for each source: the offsets at which batch N ends
+    offsets/N      the version, a line of metadata, a line for each source: the offsets at which batch N ends
     commits/N      exists if batch N is completed
-    sources/I/0    of Spark's Kafka source I: where batch 0 began
+    sources/ID/0   of Spark's Kafka source ID: where the source's first batch began
 
-In version 2 of offsets/N the line of a source begins with its id and a colon. `-` stands for a source without offsets.
+The id of a source is its index in version 1 of offsets/N (`v1`). In version 2 the line begins with the id and a colon:
+the name from `readStream.name()`, or the index of a source without a name. Version 2 has the sources in any order.
+`-` stands for a source without offsets.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ VOID = "-"
 _ENDING_S = 5.0
 """How long a query that has just ended may take to leave its group, which `refuse_running` waits for."""
 _POLL_S = 0.1
-_VERSIONS = ("v1", "v2")
+_NAMED = "v2"
+_VERSIONS = ("v1", _NAMED)
 _HEAD = 2
 """The number of lines in offsets/N before the sources: the version and the metadata."""
 _FILE_URL = re.compile(r"file:(?://(?:localhost)?(?=/)|(?!//))", re.IGNORECASE)
@@ -41,26 +44,21 @@ _OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class OffsetLines:
-    """One file offsets/N. `sources` has the text of each source's line, without its id."""
+    """One file offsets/N. `sources` has the text of each source's line by the id of the source."""
 
-    head: tuple[str, str]
-    ids: tuple[str, ...]
-    """The prefix of the text of each source: empty in version 1."""
-    sources: tuple[str, ...]
+    version: str
+    metadata: str
+    sources: Mapping[str, str]
 
-    def with_sources(self, sources: Mapping[int, str]) -> OffsetLines:
-        """Return the same lines with other texts for some sources, by their indexes."""
-        return OffsetLines(
-            self.head, self.ids, tuple(sources.get(index, text) for index, text in enumerate(self.sources))
-        )
+    def with_sources(self, sources: Mapping[str, str]) -> OffsetLines:
+        """Return the same lines with other texts for some of their sources, by their ids."""
+        found = {name: sources.get(name, text) for name, text in self.sources.items()}
+        return OffsetLines(self.version, self.metadata, found)
 
     def text(self) -> str:
-        lines = (f"{before}{source}" for before, source in zip(self.ids, self.sources, strict=True))
-        return "\n".join((*self.head, *lines))
-
-    def source_id(self, index: int) -> str:
-        """Return the name of a source's directory below `sources`."""
-        return self.ids[index].rstrip(":") or str(index)
+        named = self.version == _NAMED
+        lines = (f"{name}:{text}" if named else text for name, text in self.sources.items())
+        return "\n".join((self.version, self.metadata, *lines))
 
 
 class CheckpointFiles:
@@ -92,15 +90,15 @@ class CheckpointFiles:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, ValueError) as error:
             raise ConfigError(f"cannot read {path}: {error}") from None
-        if len(lines) <= _HEAD or lines[0] not in _VERSIONS:
+        version, sources = lines[0] if lines else "", lines[_HEAD:]
+        if not sources or version not in _VERSIONS or (version == _NAMED and not all(":" in line for line in sources)):
             raise ConfigError(
                 f"cannot read {path}: expected the version {' or '.join(_VERSIONS)}, metadata, and a line for each "
                 "source. Restore the file"
             )
-        sources = lines[_HEAD:]
-        ids = tuple(line[: line.index(":") + 1] if lines[0] == "v2" and ":" in line else "" for line in sources)
-        texts = tuple(line[len(before) :] for before, line in zip(ids, sources, strict=True))
-        return OffsetLines((lines[0], lines[1]), ids, texts)
+        if version == _NAMED:
+            return OffsetLines(version, lines[1], dict(line.split(":", 1) for line in sources))
+        return OffsetLines(version, lines[1], {str(index): text for index, text in enumerate(sources)})
 
     def has_initial(self, source: str) -> bool:
         return (self.home / "sources" / source / "0").exists()
@@ -171,14 +169,14 @@ class CheckpointHistory:
         self.last = max(self.batches)
         self.is_sunk = files.is_sunk(self.last)
         self.documents = {batch: documents_in(lines) for batch, lines in self.batches.items()}
-        """By batch and index of the source, of streamgroup's sources."""
+        """By batch and id of the source, of streamgroup's sources."""
         self.newest = self.documents[self.last]
 
-    def name_of(self, source: int) -> str:
-        """Return the name of a source in the directory `sources`."""
-        return self.batches[self.last].source_id(source)
+    def first_batch(self, source: str) -> int:
+        """Return the oldest batch with offsets of a source of `newest`."""
+        return min(batch for batch, documents in self.documents.items() if source in documents)
 
-    def topics_of(self, source: int) -> frozenset[str]:
+    def topics_of(self, source: str) -> frozenset[str]:
         found = (documents[source] for documents in self.documents.values() if source in documents)
         return frozenset(tp.topic for document in found for tp in document.positions)
 
@@ -187,20 +185,20 @@ class CheckpointHistory:
         return frozenset(document.lineage for document in self.newest.values() if document.lineage)
 
 
-def documents_in(lines: OffsetLines) -> dict[int, Document]:
-    """Return the offsets of streamgroup's sources by the index of the source.
+def documents_in(lines: OffsetLines) -> dict[str, Document]:
+    """Return the offsets of streamgroup's sources by the id of the source.
 
     Raises ConfigError if they are invalid.
     """
     found = {}
-    for index, text in enumerate(lines.sources):
+    for source, text in lines.sources.items():
         try:
             value = json.loads(text) if text != VOID else None
         except (ValueError, RecursionError):
             continue
         # In an offset of Spark's own connector, "streamgroup" may be a topic, whose value is not a number.
         if isinstance(value, dict) and isinstance(value.get("streamgroup"), int):
-            found[index] = from_value(value)
+            found[source] = from_value(value)
     return found
 
 

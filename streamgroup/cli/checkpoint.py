@@ -82,7 +82,7 @@ def checkpoint(*, where: ClusterAddress, path: str, to_spark: bool, timeout: int
         _rewrite(history, where, timeout, as_json=as_json)
     else:
         rows = [
-            CheckpointRow(history.name_of(source), document.group, tp, *batch_of(document, tp))
+            CheckpointRow(source, document.group, tp, *batch_of(document, tp))
             for source, document in history.newest.items()
             for tp in sorted(document.positions)
         ]
@@ -124,7 +124,7 @@ def _rewrite(history: CheckpointHistory, where: ClusterAddress, timeout: int, *,
         for note in offsets.notes:
             click.echo(f"Warning: {note}", err=True)
     rows = [
-        CheckpointRow(history.name_of(source), history.newest[source].group, tp, offsets.starts[tp], end)
+        CheckpointRow(source, history.newest[source].group, tp, offsets.starts[tp], end)
         for source, offsets in planned.items()
         for tp, end in offsets.ends.items()
     ]
@@ -158,16 +158,16 @@ def _commits_of(groups: Collection[str], where: ClusterAddress, timeout: int) ->
     return found
 
 
-def _write(history: CheckpointHistory, planned: Mapping[int, SparkOffsets]) -> None:
+def _write(history: CheckpointHistory, planned: Mapping[str, SparkOffsets]) -> None:
     """Write all offsets, the newest last. The command can be run again until the newest is written.
 
     If the newest batch has not sunk, the offsets of the batch before it become its starting offsets.
     """
     files, last = history.files, history.last
-    is_first = last == 0 and not history.is_sunk
     for source, offsets in planned.items():
-        if is_first or not files.has_initial(history.name_of(source)):
-            files.write_initial(history.name_of(source), spark_value(_first_starts(history, source, offsets)))
+        is_first = not history.is_sunk and history.first_batch(source) == last
+        if is_first or not files.has_initial(source):
+            files.write_initial(source, spark_value(_first_starts(history, source, offsets)))
     for batch in sorted(history.batches):
         texts = {source: _text(of_document(document)) for source, document in history.documents[batch].items()}
         if batch == last:
@@ -178,9 +178,9 @@ def _write(history: CheckpointHistory, planned: Mapping[int, SparkOffsets]) -> N
             files.write_offsets(batch, history.batches[batch].with_sources(texts))
 
 
-def _first_starts(history: CheckpointHistory, source: int, offsets: SparkOffsets) -> dict[TopicPartition, int]:
-    """Return the offsets at which the oldest batch began. Spark reads them if it replays batch 0."""
-    oldest = min(batch for batch, documents in history.documents.items() if source in documents)
+def _first_starts(history: CheckpointHistory, source: str, offsets: SparkOffsets) -> dict[TopicPartition, int]:
+    """Return the offsets at which the source's oldest batch began. Spark reads them if it replays its first batch."""
+    oldest = history.first_batch(source)
     if oldest == history.last and not history.is_sunk:
         return dict(offsets.starts)
     document = history.documents[oldest][source]

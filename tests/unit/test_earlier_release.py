@@ -161,5 +161,5 @@ def test_each_batch_is_read_and_written_alike(number: int) -> None:
 def test_the_directory_is_the_history_of_a_query_whose_batches_have_sunk() -> None:
     history = CheckpointHistory(CheckpointFiles(str(WHOLE)))
     assert (history.last, history.is_sunk) == (BATCHES[-1], True)
-    assert history.newest == {0: whole_batch(BATCHES[-1])}
+    assert history.newest == {"0": whole_batch(BATCHES[-1])}
     assert history.lineages() == {WHOLE_LINEAGE}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from functools import partial
@@ -274,6 +275,88 @@ def test_without_to_spark_the_newest_batch_is_shown_and_nothing_is_asked(tmp_pat
     assert unchanged(home)
 
 
+# -- what Spark 4.3 wrote ----------------------------------------------------------------------------------------------
+
+CAPTURED = Path(__file__).parents[2] / "vectors" / "checkpoints" / "spark-4.3"
+"""Checkpoints of real queries. `named` had the sources orders_in and a_payments in batch 0, also refunds in 1, also
+audit and extra in 2, and orders_in alone in 3. `unnamed` has two sources in version 2, the second one first."""
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "sources"),
+    [
+        ("version-1", 1, {"0": "orders"}),
+        ("unnamed", 5, {"1": "payments", "0": "orders"}),
+        ("named", 0, {"a_payments": "payments", "orders_in": "orders"}),
+        ("named", 1, {"a_payments": "payments", "refunds": "refunds", "orders_in": "orders"}),
+        ("named", 3, {"orders_in": "orders"}),
+    ],
+)
+def test_the_offsets_that_spark_wrote_are_those_of_its_sources(name: str, batch: int, sources: dict[str, str]) -> None:
+    files = CheckpointFiles(str(CAPTURED / name))
+    found = files.offsets(batch)
+    assert {source: {tp.topic for tp in one.positions} for source, one in documents_in(found).items()} == {
+        source: {topic} for source, topic in sources.items()
+    }
+    assert list(found.sources) == list(sources), "in the order of the file"
+    assert found.text() == (CAPTURED / name / "offsets" / str(batch)).read_text()
+    assert CheckpointHistory(files).is_sunk
+
+
+def test_sources_that_come_and_go_are_not_mistaken_for_each_other() -> None:
+    found = CheckpointHistory(CheckpointFiles(str(CAPTURED / "named")))
+    assert list(found.newest) == ["orders_in"]
+    assert [found.topics_of(name) for name in ("orders_in", "a_payments")] == [{"orders"}, {"payments"}]
+    assert [found.first_batch(name) for name in ("orders_in", "refunds", "audit")] == [0, 1, 2]
+
+
+def captured(tmp_path: Path, name: str, last: int) -> Path:
+    """A copy of a captured checkpoint without the batches after `last`."""
+    home = tmp_path / name
+    shutil.copytree(CAPTURED / name, home)
+    for path in (*home.glob("offsets/*"), *home.glob("commits/*")):
+        if int(path.name) > last:
+            path.unlink()
+    return home
+
+
+def of_both(topic: str, offset: int) -> dict[str, dict[str, int]]:
+    return {topic: {"0": offset, "1": offset}}
+
+
+def test_named_sources_go_back_to_spark_under_their_names(store: FakeStore, tmp_path: Path) -> None:
+    home = captured(tmp_path, "named", last=1)
+    assert run(home, "--to-spark").exit_code == 0
+    after = CheckpointFiles(str(home)).offsets(1)
+    assert {name: json.loads(text) for name, text in after.sources.items()} == {
+        "a_payments": of_both("payments", 8),
+        "refunds": of_both("refunds", 8),
+        "orders_in": of_both("orders", 8),
+    }
+    assert {path.parent.name: json.loads(path.read_bytes()[4:]) for path in home.glob("sources/*/0")} == {
+        "a_payments": of_both("payments", 0),
+        "refunds": of_both("refunds", 0),
+        "orders_in": of_both("orders", 0),
+    }
+
+
+def test_a_source_that_the_unfinished_batch_has_added_begins_at_its_initial_offset(
+    store: FakeStore, tmp_path: Path
+) -> None:
+    """No batch before has its offsets, so Spark reads them from the source's directory, as in batch 0."""
+    home = captured(tmp_path, "named", last=2)
+    (home / "commits" / "2").unlink()
+    initial = home / "sources" / "extra" / "0"
+    initial.parent.mkdir(parents=True)
+    initial.write_bytes(b'\0v1\n{"extra":{"0":7}}')  # of Spark's source, which never planned
+    assert run(home, "--to-spark").exit_code == 0
+    assert json.loads(initial.read_bytes()[4:]) == of_both("extra", 0)
+    before, after = (CheckpointFiles(str(home)).offsets(batch).sources for batch in (1, 2))
+    assert "extra" not in before
+    assert json.loads(before["refunds"]) == of_both("refunds", 8)
+    assert json.loads(after["extra"]) == of_both("extra", 10)
+
+
 TOPICS = ["orders"]
 DOCUMENT = Document(
     "g",
@@ -390,28 +473,27 @@ def test_a_checkpoint_whose_query_has_not_planned_a_batch_is_explained(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("text", "ids", "sources", "directories"),
+    ("text", "sources"),
     [
-        (f"{HEAD}\n-\n{FIRST}", ("", ""), ("-", FIRST), ["0", "1"]),
-        (f"{V2}\nin:{FIRST}\nout:-", ("in:", "out:"), (FIRST, "-"), ["in", "out"]),
-        (f"{HEAD}\n{SPARKS}\n", ("",), (SPARKS,), ["0"]),
+        (f"{HEAD}\n-\n{FIRST}", {"0": "-", "1": FIRST}),
+        (f"{V2}\nin:{FIRST}\nout:-", {"in": FIRST, "out": "-"}),
+        (f"{HEAD}\n{SPARKS}\n", {"0": SPARKS}),
     ],
     ids=["version 1", "version 2", "a line end at the end"],
 )
-def test_each_source_has_its_text_its_id_and_its_directory(
-    tmp_path: Path, text: str, ids: tuple[str, ...], sources: tuple[str, ...], directories: list[str]
-) -> None:
+def test_each_source_has_its_text_by_its_id(tmp_path: Path, text: str, sources: dict[str, str]) -> None:
     files = checkpoint(tmp_path)
     (tmp_path / "offsets" / "0").write_text(text)
     lines = files.offsets(0)
-    assert (lines.ids, lines.sources) == (ids, sources)
-    assert [lines.source_id(index) for index in range(len(ids))] == directories
+    assert lines.sources == sources
     assert lines.text() == text.rstrip("\n")
     assert lines.with_sources({}) == lines
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"v1\n{}", b"v3\n{}\n-", b"v1\n{}\n\xff"], ids=["empty", "no sources", "version", "not UTF-8"]
+    "data",
+    [b"", b"v1\n{}", b"v3\n{}\n-", b"v1\n{}\n\xff", b"v2\n{}\n-"],
+    ids=["empty", "no sources", "version", "not UTF-8", "no id"],
 )
 def test_a_damaged_file_of_offsets_is_named(tmp_path: Path, data: bytes) -> None:
     files = checkpoint(tmp_path)
@@ -424,9 +506,9 @@ def test_a_damaged_file_of_offsets_is_named(tmp_path: Path, data: bytes) -> None
 
 def test_offsets_that_are_replaced_leave_no_checksum_and_no_other_file(tmp_path: Path) -> None:
     files = checkpoint(tmp_path)
-    files.write_offsets(10, files.offsets(10).with_sources({1: SECOND}))
-    assert files.offsets(10).sources == ("-", SECOND)
-    assert files.offsets(9).sources == ("-", FIRST)
+    files.write_offsets(10, files.offsets(10).with_sources({"1": SECOND}))
+    assert files.offsets(10).sources == {"0": "-", "1": SECOND}
+    assert files.offsets(9).sources == {"0": "-", "1": FIRST}
     assert sorted(path.name for path in (tmp_path / "offsets").iterdir()) == [".0.crc", ".9.crc", "0", "10", "9"]
 
 
@@ -443,10 +525,10 @@ def test_a_backup_has_the_offsets_and_sources_of_before_and_is_never_overwritten
     files.back_up("before")
     assert not (tmp_path / "before" / "sources").exists(), "this checkpoint has none"
     files.write_initial("1", {})
-    files.write_offsets(0, files.offsets(0).with_sources({1: SECOND}))
+    files.write_offsets(0, files.offsets(0).with_sources({"1": SECOND}))
     files.back_up("after")
-    assert CheckpointFiles(str(tmp_path / "before")).offsets(0).sources == ("-", FIRST)
-    assert CheckpointFiles(str(tmp_path / "after")).offsets(0).sources == ("-", SECOND)
+    assert CheckpointFiles(str(tmp_path / "before")).offsets(0).sources["1"] == FIRST
+    assert CheckpointFiles(str(tmp_path / "after")).offsets(0).sources["1"] == SECOND
     assert (tmp_path / "after" / "sources" / "1" / "0").exists()
     with pytest.raises(FileExistsError):
         files.back_up("before")
@@ -457,23 +539,22 @@ def history(directory: Path, batches: dict[int, list[str]], sunk: int) -> Checkp
 
 
 def lines(*sources: str) -> OffsetLines:
-    return OffsetLines(("v1", "{}"), ("",) * len(sources), sources)
+    return OffsetLines("v1", "{}", {str(index): text for index, text in enumerate(sources)})
 
 
 def test_the_newest_batch_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
     found = history(tmp_path, {10: [THIRD], 9: [SECOND]}, sunk=9)
     assert (found.last, found.is_sunk) == (10, False)
     assert [document.sequence for document in found.newest.values()] == [3]
-    assert {batch: list(documents) for batch, documents in found.documents.items()} == {9: [0], 10: [0]}
+    assert {batch: list(documents) for batch, documents in found.documents.items()} == {9: ["0"], 10: ["0"]}
 
 
-def test_sources_of_others_are_not_documents_and_keep_their_indexes(tmp_path: Path) -> None:
+def test_sources_of_others_are_not_documents_and_keep_their_ids(tmp_path: Path) -> None:
     found = history(tmp_path, {0: ["-", SPARKS, INITIAL], 1: [SPARKS, SPARKS, FIRST]}, sunk=1)
     assert found.is_sunk
-    assert found.documents[0] == {2: INITIAL_DOCUMENT}
-    assert list(found.newest) == [2]
-    assert (found.topics_of(2), found.topics_of(0)) == ({"orders"}, frozenset())
-    assert found.name_of(2) == "2"
+    assert found.documents[0] == {"2": INITIAL_DOCUMENT}
+    assert list(found.newest) == ["2"]
+    assert (found.topics_of("2"), found.topics_of("0")) == ({"orders"}, frozenset())
 
 
 def test_the_lineages_are_those_of_the_newest_documents(tmp_path: Path) -> None:
@@ -487,7 +568,7 @@ def test_the_lineages_are_those_of_the_newest_documents(tmp_path: Path) -> None:
     ids=["void", "not JSON", "too deep", "number", "text", "topic of that name", "text for a number", "another object"],
 )
 def test_an_offset_of_another_source_is_passed_over(text: str) -> None:
-    assert list(documents_in(lines(text, FIRST))) == [1]
+    assert list(documents_in(lines(text, FIRST))) == ["1"]
 
 
 def test_a_document_of_a_later_release_is_an_error_and_not_taken_for_another_source() -> None:
