@@ -45,3 +45,9 @@ def pyspark_version() -> str:
         if found is not None:
             return found[1]
     raise ConfigError(f"cannot find the version of the PySpark in {home}. Check that it is complete")
+
+
+def minor_version(version: str) -> tuple[int, int]:
+    """Return the numbers that compare versions of Spark or PySpark: (4, 3) for `4.3.0`."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)

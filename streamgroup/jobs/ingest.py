@@ -30,6 +30,7 @@ from streamgroup.spark.dead_letters import DeadLetters, Write, check_columns, de
 from streamgroup.spark.parsed_rows import with_parsed
 from streamgroup.spark.queries import driver_context, query_id_of_thread
 from streamgroup.spark.sql_sink import SqlSink
+from streamgroup.spark_home import minor_version
 
 _AGGREGATE = re.compile(r"^\W*Aggregate ", re.MULTILINE)
 """A step of Spark's plan."""
@@ -238,10 +239,18 @@ class _FileSink:
             source = jvm.org.apache.spark.sql.execution.datasources.DataSource(
                 spark._jsparkSession, sink.format, of_python.toSeq([]), none, partition_by, none, options, none, none
             )
-            self._sink = source.createSink(jvm.org.apache.spark.sql.streaming.OutputMode.Append())
+            given = [jvm.org.apache.spark.sql.streaming.OutputMode.Append()]
+            if minor_version(spark.version) >= (4, 3):
+                # Spark looks for the partition columns in this schema, and then in each batch. There are no rows yet.
+                schema = jvm.org.apache.spark.sql.types.StructType()
+                for name in (*sink.partition_by, "value"):
+                    schema = schema.add(name, "string")
+                given.append(schema)
+            self._sink = source.createSink(*given)
         except (Py4JError, TypeError) as error:
             raise ConfigError(
-                f"cannot write files with [parser]: this Spark's file sink cannot be called: {error}. Use Spark 4.2"
+                f"cannot write files with [parser]: this Spark's file sink cannot be called: {error}. Use Spark 4.2 "
+                "or 4.3"
             ) from None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:

@@ -42,6 +42,7 @@ from streamgroup.options.secrets import is_secret
 from streamgroup.options.types import GroupMode, LimitOptions, SinkOptions, SourceOptions
 from streamgroup.spark.tables import read_options, require_write_options, table_options, with_table_options
 from streamgroup.spark.tasks import PromptInTasks, TaskPartition, loading_modules, read_task, task_options
+from streamgroup.spark_home import minor_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +55,7 @@ OLDEST_PYSPARK = (4, 2)
 
 def require_pyspark(version: str) -> None:
     """Raise ConfigError if PySpark is too old for Python sources with admission control."""
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PYSPARK:
+    if minor_version(version) < OLDEST_PYSPARK:
         raise ConfigError(
             f"cannot limit batches with PySpark {version}: streamgroup needs PySpark 4.2 or newer. Upgrade PySpark"
         )

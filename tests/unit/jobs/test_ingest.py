@@ -422,6 +422,13 @@ class Rows:
         return together | {given[0]: given[1] for call, given in self.calls if call == "option"}
 
 
+class Columns(list[str]):
+    """The names of a schema of Spark's JVM."""
+
+    def add(self, name: str, _: str) -> Columns:
+        return Columns([*self, name])
+
+
 class Jvm:
     """Spark's JVM with its sink of files, which keeps what it is made with and the batches that it is given."""
 
@@ -429,11 +436,13 @@ class Jvm:
         self.made: list[tuple[Any, ...]] = []
         self.batches: list[tuple[int, object]] = []
         sink = SimpleNamespace(addBatch=lambda batch, rows: self.batches.append((batch, rows)))
-        self.source = SimpleNamespace(createSink=lambda mode: sink if mode == "append" else None)
+        self.sink_arguments: tuple[Any, ...] = ("append",)
+        self.source = SimpleNamespace(createSink=lambda *given: sink if given == self.sink_arguments else None)
         of_python = SimpleNamespace(toScalaMap=dict, toSeq=tuple)
         sql = SimpleNamespace(
             execution=SimpleNamespace(datasources=SimpleNamespace(DataSource=self._make)),
             streaming=SimpleNamespace(OutputMode=SimpleNamespace(Append=lambda: "append")),
+            types=SimpleNamespace(StructType=Columns),
         )
         spark = SimpleNamespace(api=SimpleNamespace(python=SimpleNamespace(PythonUtils=of_python)), sql=sql)
         self.org = SimpleNamespace(apache=SimpleNamespace(spark=spark))
@@ -451,8 +460,8 @@ def written(sink: Sink, batch: int = 7) -> Rows:
     return rows
 
 
-def session(jvm: object) -> SparkSession:
-    return cast("SparkSession", SimpleNamespace(_jvm=jvm, _jsparkSession="session"))
+def session(jvm: object, version: str = "4.2.0") -> SparkSession:
+    return cast("SparkSession", SimpleNamespace(_jvm=jvm, _jsparkSession="session", version=version))
 
 
 @pytest.fixture
@@ -548,6 +557,13 @@ def test_files_are_written_by_sparks_own_sink_which_knows_the_number_of_each_bat
     assert rows.calls == [], "a plain write would append the files of a repeated batch again"
 
 
+def test_the_sink_of_files_of_spark_43_takes_a_schema_with_the_partition_columns_and_another() -> None:
+    jvm, rows = Jvm(), Rows()
+    jvm.sink_arguments = ("append", Columns(["day", "hour", "value"]))
+    writer_of(session(jvm, "4.3.0"), Sink("parquet", "/p", partition_by=("day", "hour")))(cast("DataFrame", rows), 3)
+    assert jvm.batches == [(3, rows)]
+
+
 def test_the_columns_of_files_are_selected_first() -> None:
     jvm, rows = Jvm(), Rows()
     writer_of(session(jvm), Sink("json", "/p", columns=("id",)))(cast("DataFrame", rows), 0)
@@ -558,5 +574,7 @@ def test_the_columns_of_files_are_selected_first() -> None:
 def test_a_spark_whose_file_sink_has_changed_is_an_error_before_the_first_batch() -> None:
     jvm = Jvm()
     jvm.org.apache.spark.sql.execution.datasources.DataSource = "a package of Java"
-    with pytest.raises(ConfigError, match=r"cannot write files with \[parser\]: .* not callable\. Use Spark 4\.2"):
+    with pytest.raises(
+        ConfigError, match=r"cannot write files with \[parser\]: .* not callable\. Use Spark 4\.2 or 4\.3"
+    ):
         writer_of(session(jvm), Sink("parquet", "/p"))
