@@ -6,18 +6,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 import streamgroup
 from streamgroup.cli.main import main
+from streamgroup.spark_home import minor_version
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.spark.beside import ADMIN_S
@@ -26,6 +30,13 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
+NAMED = {
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",  # implied since Spark 4.3
+}
+FINISHES_NAMED = pytest.mark.skipif(
+    minor_version(pyspark.__version__) < (4, 3), reason="Spark 4.2 cannot finish a batch of named sources: None.get"
+)
 PARTITIONS = 3
 TIMEOUT_S = 60.0
 
@@ -57,7 +68,8 @@ def shown(streams: Streams) -> Any:
     first, titles, *lines = plain.stdout.splitlines()
     assert first.startswith(f"Batch {value['batch']} is {'complete.' if value['sunk'] else 'not complete'}")
     assert titles.split() == ["SOURCE", "GROUP", "TOPIC", "PARTITION", "START", "END"]
-    assert [line.split() for line in lines] == [[str(cell) for cell in row.values()] for row in value["offsets"]]
+    rows = [["-" if cell is None else str(cell) for cell in row.values()] for row in value["offsets"]]
+    assert [line.split() for line in lines] == rows
     return value
 
 
@@ -176,6 +188,49 @@ def test_a_query_without_a_group_goes_back_and_forth(streams: Streams, load: Loa
     assert sorted(again.values()) == sorted(load.sent)
     load.send(30)
     assert sorted(run_to_end(streams, ours.load()).values()) == sorted(load.sent)
+
+
+@pytest.fixture
+def evolution(spark: SparkSession) -> Iterator[None]:
+    """Sources have names, under which Spark keeps their offsets."""
+    for name, value in NAMED.items():
+        spark.conf.set(name, value)
+    yield
+    for name in NAMED:
+        spark.conf.unset(name)
+
+
+@pytest.mark.usefixtures("evolution")
+@pytest.mark.parametrize("unfinished", [False, pytest.param(True, marks=FINISHES_NAMED)])
+def test_named_sources_that_changed_their_order_and_number_go_back_to_spark(
+    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, *, unfinished: bool
+) -> None:
+    orders, payments, refunds = (Load(kafka41, make_topic(kafka41, 2), 2) for _ in range(3))
+
+    def run(form: str, **sources: Load) -> Sunk:
+        reader = streams.spark.readStream.format(form).option("kafka.bootstrap.servers", kafka41.bootstrap_servers)
+        reader = reader.option("startingOffsets", "earliest")
+        frames = (reader.option("subscribe", load.topic).name(name).load() for name, load in sources.items())
+        return run_to_end(streams, reduce(DataFrame.union, frames))
+
+    for load in (orders, payments, refunds):
+        load.send(30)
+    run("streamgroup", orders=orders, payments=payments)
+    for load in (orders, payments, refunds):
+        load.send(20)
+    run("streamgroup", refunds=refunds, payments=payments, orders=orders)
+    if unfinished:
+        assert forget_last_batch(streams) == 1
+    rows = [(row["source"], row["start"], row["end"]) for row in shown(streams)["offsets"]]
+    assert sorted(rows) == sorted(
+        [(name, start, 25) for name, start in {"orders": 15, "payments": 15, "refunds": 0}.items()] * 2
+    )
+    refunds.send(10)
+    assert to_spark(streams, orders).exit_code == 0
+
+    again = run("kafka", payments=payments, orders=orders, refunds=refunds)
+    assert sorted(again.values()) == sorted(orders.sent + payments.sent + refunds.sent)
+    assert rows_of_batch(streams, 1) == {0: 45, 1: 45}
 
 
 @pytest.mark.parametrize(
