@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 import streamgroup
@@ -112,6 +113,39 @@ def test_a_client_reads_streams_and_writes(
     out.option("kafka.bootstrap.servers", load.server.bootstrap_servers).option("topic", target).save()
     (written,) = read_back(load.server, target)
     assert sorted((record.value() or b"").decode() for record in written) == sorted(load.sent)
+
+
+@pytest.mark.long
+def test_a_function_for_each_batch_writes_and_does_not_get_the_offsets(
+    client: ConnectSession, tmp_path: Path, load: Load
+) -> None:
+    """Since Spark 4.3 its DataFrame is bound to a clone of the client's session."""
+    load.send(100)
+
+    def run(function: Any, name: str) -> None:
+        writer = member(client, load).writeStream.foreachBatch(function).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / name)).start()
+        query.awaitTermination(90)
+
+    def write(batch: Any, _: int) -> None:
+        values = batch.selectExpr("CAST(value AS STRING) AS value")
+        values.createOrReplaceTempView("batch")
+        batch.sparkSession.sql("SELECT * FROM batch").write.mode("append").parquet(rows)
+
+    def ask(batch: Any, _: int) -> None:
+        import streamgroup  # noqa: PLC0415
+
+        streamgroup.ranges()
+
+    rows = str(tmp_path / "rows")
+    run(write, "first")
+    assert sorted(row.value for row in client.read.parquet(rows).collect()) == sorted(load.sent)
+    assert committed(load.server, load.topic, load.topic) == log_ends(load.server, load.topic, 2)
+    load.send(10)
+    with pytest.raises(PySparkException, match="cannot call ranges in this process"):
+        run(ask, "first")
+    with pytest.raises(PySparkException, match="Cannot serialize the function"):
+        run(streamgroup.sql_sink(f"sqlite:///{tmp_path}/rows.db", "rows", create_table=True), "second")
 
 
 @pytest.mark.long
