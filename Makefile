@@ -5,12 +5,14 @@
 #             three where 14 GiB are available, otherwise two
 #   ONLY=     rules or ids of mutants that `make test-mutants` plants ("R14 R30"); all of them without it
 #   JOBS=     how many mutants it tries at a time; as many as there are cores without it
+#   PYSPARK=  the other version of PySpark that `make test-pyspark` runs with (4.3.0)
 #   MINUTES=  how long `make soak` runs, at least 5; SEED= which kills, pauses and restarts
 #   CASES=    how many cases `make test-fuzz` tries at each decoder, and with the sanitizers at each of the kernel's
 PYTHON ?= python3
 VENV   ?= .venv
 FILES  ?= $(shell awk '/^MemAvailable/ && $$2 > 14000000 { n = 1 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
 CASES  ?= 1000000
+PYSPARK ?= 4.3.0
 MINUTES ?= 120
 SEED   ?= 1
 BIN    := $(VENV)/bin
@@ -29,6 +31,7 @@ MARK    = -m "not slow"
 NICE    =
 PYTEST  = $(NICE) $(BIN)/pytest
 TOOLS  := $(VENV)-release
+OTHER  := $(VENV)-pyspark-$(PYSPARK)
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.py)
 
 # Byte code is kept whatever the environment says: without it every process of a test run, and every coordinator that
@@ -36,7 +39,7 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' streamgroup/__init__.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-faults test-sim test-mutants test-fuzz test-sanitizers soak golden wheel sbom bench docs pictures site format clean
+.PHONY: help venv lock demo check lint types imports unit slow timing jars pins test test-live test-pyspark test-faults test-sim test-mutants test-fuzz test-sanitizers soak golden wheel sbom bench docs pictures site format clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +120,17 @@ simulation: $(STAMP)
 
 test-live: jars ## the long tests, but for those of faults
 	$(BIN)/pytest tests -m long --ignore=tests/fault $(SERVERS)
+
+# requirements.lock has one PySpark, so the other one has no hash.
+$(OTHER)/.installed: pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(OTHER)
+	sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' requirements.lock | sed 's/^pyspark==.*/pyspark==$(PYSPARK)/' > $(OTHER)/versions.txt
+	$(OTHER)/bin/python -m pip install --quiet --no-deps --requirement $(OTHER)/versions.txt
+	PYTHONWARNINGS=ignore $(OTHER)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+test-pyspark: jars $(OTHER)/.installed ## the tests of Spark that are not long, with another PySpark (PYSPARK=4.3.0)
+	$(OTHER)/bin/pytest tests/spark -m "not long" $(SERVERS)
 
 test-faults: jars ## what breaks under a group, each fault STREAMGROUP_REPEATS (20) times
 	STREAMGROUP_REPEATS=$${STREAMGROUP_REPEATS:-20} $(BIN)/pytest tests/fault -m "long or not long"

@@ -203,12 +203,12 @@ def evolution(spark: SparkSession) -> Iterator[None]:
 @pytest.mark.usefixtures("evolution")
 @pytest.mark.parametrize("unfinished", [False, pytest.param(True, marks=FINISHES_NAMED)])
 def test_named_sources_that_changed_their_order_and_number_go_back_to_spark(
-    streams: Streams, kafka41: KafkaServer, make_topic: MakeTopic, *, unfinished: bool
+    streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic, *, unfinished: bool
 ) -> None:
-    orders, payments, refunds = (Load(kafka41, make_topic(kafka41, 2), 2) for _ in range(3))
+    orders, payments, refunds = (Load(kafka4, make_topic(kafka4, 2), 2) for _ in range(3))
 
     def run(form: str, **sources: Load) -> Sunk:
-        reader = streams.spark.readStream.format(form).option("kafka.bootstrap.servers", kafka41.bootstrap_servers)
+        reader = streams.spark.readStream.format(form).option("kafka.bootstrap.servers", kafka4.bootstrap_servers)
         reader = reader.option("startingOffsets", "earliest")
         frames = (reader.option("subscribe", load.topic).name(name).load() for name, load in sources.items())
         return run_to_end(streams, reduce(DataFrame.union, frames))

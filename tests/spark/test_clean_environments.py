@@ -14,10 +14,33 @@ import pytest
 from streamgroup.cli.doctor import TRIED
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.support import committed
+from tests.spark.support import committed, rows_of
 from tests.wheels import ROOT, built_wheel
 
 APPLICATION = Path(__file__).with_name("clean_environment_application.py")
+JOB = """\
+[source]
+"kafka.bootstrap.servers" = "{servers}"
+subscribe = "{topic}"
+startingOffsets = "earliest"
+
+[trigger]
+available_now = true
+
+[parser]
+format = "csv"
+schema = "number INT"
+
+[dead_letters]
+path = "dead"
+
+[sink]
+format = "parquet"
+path = "job-rows"
+checkpoint = "job-checkpoint"
+columns = ["parsed.number AS number"]
+"""
+"""With a parser the job calls Spark's sink of files, which is not a public interface of Spark."""
 INSTALLATION_TIMEOUT_S = 900
 APPLICATION_TIMEOUT_S = 300
 
@@ -49,6 +72,16 @@ def test_the_wheel_reads_writes_commits_and_starts_a_query_again_after_its_conte
 
     said = json.loads(run(binaries / "python", APPLICATION, kafka4.bootstrap_servers, topic, group, tmp_path))
     assert said.pop("pyspark").startswith(f"{version}.")
-    assert said == {"batch": [100, 4950], "stream": [100, 4950], "again": True}
+    assert said == {"batch": [100, 4950], "stream": [100, 4950], "named": [200, 9900], "again": True}
     assert sum(committed(kafka4, group, topic).values()) == 100
+    shown = json.loads(run(binaries / "streamgroup", "checkpoint", tmp_path / "named-checkpoint", "--json"))
+    ends = [(row["source"], row["end"]) for row in shown["offsets"]]
+    assert {name: sum(end for source, end in ends if source == name) for name, _ in ends} == {
+        "first": 100,
+        "second": 100,
+    }
+    job = tmp_path / "job.toml"
+    job.write_text(JOB.format(servers=kafka4.bootstrap_servers, topic=topic))
+    run(binaries / "spark-submit", ROOT / "jobs" / "ingest.py", "--config", job)
+    assert sorted(rows_of(tmp_path / "job-rows", "number")) == [(number,) for number in range(100)]
     run(binaries / "streamgroup", "doctor", "-b", kafka4.bootstrap_servers, "--group", group)
