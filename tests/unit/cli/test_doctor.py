@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,7 +18,7 @@ from click.testing import CliRunner, Result
 from streamgroup import __version__
 from streamgroup.advice import Operation, refusal
 from streamgroup.cli import doctor as module
-from streamgroup.cli.doctor import TRIED, ApiVersions, CheckVerdict, Finding, findings_of, of_executors, of_pyspark
+from streamgroup.cli.doctor import ApiVersions, CheckVerdict, Finding, findings_of, of_executors, of_pyspark
 from streamgroup.cli.main import main
 from streamgroup.errors import AuthorizationError, ConfigError, ErrorCode, NoBrokersYetError, TransportError
 from streamgroup.kafka.cluster.kafka import KafkaCluster
@@ -461,8 +460,3 @@ def test_another_version_is_warned_of_with_those_that_were_tried(version: str) -
     finding = of_pyspark(version)
     assert finding.verdict is CheckVerdict.WARN
     assert finding.text.startswith(f"{version}: streamgroup is tested with PySpark 4.2 and 4.3. ")
-
-
-def test_the_package_requires_the_first_version_that_was_tried() -> None:
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-    assert f"pyspark>={TRIED[0]}" in project["optional-dependencies"]["spark"]
