@@ -280,6 +280,8 @@ class GroupListing:
     group_id: str
     protocol_type: str = ""
     state: str = ""
+    kind: str = ""
+    """`classic`, `consumer` (KIP-848), `share` or `streams`; "" if the broker does not return it."""
 
 
 @dataclass(frozen=True, slots=True)

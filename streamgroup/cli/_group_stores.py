@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Protocol
 
 from streamgroup.cli._click import Partition
@@ -50,10 +50,11 @@ from streamgroup.zookeeper.session import Session
 OFFSETS_TOPIC = "__consumer_offsets"
 _epochs = itertools.count(1)
 """Each attempt has its own, so none takes the responses to an earlier one."""
-_OTHER_PROTOCOL = (
-    "cannot show the members of group {group!r}: its members use the consumer group protocol of KIP-848, and this "
-    "release describes only groups of the classic protocol. To show them, use kafka-consumer-groups.sh of Kafka 4.0 or "
-    "later"
+_CONSUMER = "consumer"
+"""The kind of the groups of KIP-848 in ListGroups."""
+_OTHER_KIND = (
+    "cannot show the members of group {group!r}: it is a {kind} group, not a group of consumers. To show them, use "
+    "kafka-{kind}-groups.sh"
 )
 _ALONE = (
     "the brokers do not return the offsets of group {group!r}: the offsets of {which} are only those in ZooKeeper "
@@ -166,9 +167,8 @@ class AtBrokers:
     def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
         """State and members of `names`.
 
-        Brokers before 0.10.1 report a group with commits and no members as dead: it becomes EMPTY. A group that is
-        listed and not described has another protocol, as KIP-848's: it has the state of the list, and `notes` say that
-        its members are not known.
+        Brokers before 0.10.1 report a group with commits and no members as dead: it becomes EMPTY. A share group or a
+        streams group has the state of the list, and `notes` say that its members are not known.
         """
         with _zookeeper_named():
             found = admin.describe_groups(self._cluster, names, deadline)
@@ -180,9 +180,14 @@ class AtBrokers:
         if listed is None:
             state = GroupState.EMPTY if self.committed(name, deadline) else GroupState.DEAD
             return GroupDescription(name, state, PROTOCOL_TYPE)
+        if listed.kind == _CONSUMER:
+            with suppress(UnsupportedVersionError):
+                found = admin.describe_consumer_group(self._cluster, name, deadline)
+                if found.state != GroupState.DEAD:
+                    return found
         group = GroupDescription(name, listed.state or GroupState.UNKNOWN, listed.protocol_type)
         if group.member_count is None:
-            self.notes.append(_OTHER_PROTOCOL.format(group=name))
+            self.notes.append(_OTHER_KIND.format(group=name, kind=listed.kind or listed.protocol_type))
         return group
 
     def _listing(self, group: str, deadline: float) -> GroupListing | None:

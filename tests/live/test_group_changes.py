@@ -184,15 +184,13 @@ def test_a_group_of_kip_848_is_refused_while_it_has_members(kafka4: KafkaServer,
     with member(kafka4, f"g-{topic}", topic, protocol="consumer"):
         refused = run(*reset, "--to-latest", "--execute")
         assert refused.exit_code == 1
-        assert "its state is Stable" in refused.output
+        assert "it is Stable, with 1 member(s)" in refused.output
     wait_until(lambda: run(*reset, "--to-latest", "--execute").exit_code == 0, "the member has left")
     assert committed(kafka4, f"g-{topic}") == {(topic, 0): (0, "")}
 
 
 @pytest.mark.long
-def test_the_offsets_of_a_group_of_kip_848_are_shown_without_its_members(
-    kafka4: KafkaServer, make_topic: MakeTopic
-) -> None:
+def test_a_group_of_kip_848_is_shown_with_its_members(kafka4: KafkaServer, make_topic: MakeTopic) -> None:
     topic = make_topic(kafka4)
     fill(kafka4, topic, partitions=1)
     group = ("-b", kafka4.bootstrap_servers, "--group", f"g-{topic}")
@@ -201,10 +199,14 @@ def test_the_offsets_of_a_group_of_kip_848_are_shown_without_its_members(
         lag = CliRunner().invoke(main, ["lag", *group])
         assert lag.exit_code == 0, lag.output
         assert lag.stdout.splitlines()[1].split()[1:6] == [topic, "0", "4", "10", "6"]
-        assert lag.stderr.startswith(f"Warning: cannot show the members of group 'g-{topic}': its members use")
-        assert done(*group, "--describe", "--state").split()[-2:] == ["Stable", "-"]
+        assert lag.stderr == ""
+        assert done(*group, "--describe", "--state").split()[-3:] == ["uniform", "Stable", "1"]
+        (row,) = json.loads(done(*group, "--describe", "--members", "--json"))
+        assert (row["partitions"], row["host"]) == (1, "/127.0.0.1")
+        (offset,) = json.loads(done(*group, "--describe", "--json"))
+        assert offset["consumer_id"] == row["consumer_id"]
         found = CliRunner().invoke(main, ["doctor", *group]).stdout
-        assert "Stable, unknown members, commits of 1 partition, lag 6" in found
+        assert "Stable, 1 member, commits of 1 partition, lag 6" in found
     absent = CliRunner().invoke(main, ["lag", "-b", kafka4.bootstrap_servers, "--group", "absent"])
     assert "consumer group 'absent' does not exist" in absent.output
 

@@ -12,11 +12,12 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from streamgroup.errors import ErrorCode
 from streamgroup.kafka.wire import consumer
@@ -95,6 +96,7 @@ def converse(server: KafkaServer) -> Conversation:
     talk = Conversation(server)
     topic, topic_id = create(talk, 0)
     write_transactions(talk.bootstrap_servers, topic)
+    describe_consumers(talk, topic)
     for round_ in range(talk.rounds()):
         talk.ask(
             cluster.ApiVersionsRequest(client_software_name="conversation", client_software_version="1"),
@@ -322,6 +324,21 @@ def administrate(talk: Conversation, round_: int, name: str, topic: str) -> None
     forgotten = talk.ask(forget, talk.at(admin.OffsetDeleteRequest, round_))
     assert [[p.error_code for p in found.partitions] for found in forgotten.topics] == [[86]]
     assert forgotten.error_code == 0
+
+
+def describe_consumers(talk: Conversation, topic: str) -> None:
+    """ConsumerGroupDescribe of a group with one member. Kafka 3.9 has v0 alone, and such groups by a feature only."""
+    name, highest = "consumers", talk.versions.highest(admin.ConsumerGroupDescribeRequest)
+    settings = {"bootstrap.servers": talk.bootstrap_servers, "group.id": name, "group.protocol": "consumer"}
+    with closing(Consumer({**settings, "log_level": 0})) as member:
+        member.subscribe([topic])
+        for _ in attempts() if highest else ():
+            member.poll(0.1)
+            if member.assignment():
+                break
+        for version in range(highest + 1):
+            (found,) = talk.ask(admin.ConsumerGroupDescribeRequest(group_ids=(name,)), version).groups
+            assert len(found.members) == bool(highest)
 
 
 def change_topics(talk: Conversation, round_: int) -> None:

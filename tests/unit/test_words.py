@@ -47,7 +47,7 @@ WORDS = {
     "behind": Word("behind", "after; lag", 18),
     "beside": Word("beside", "next to, in addition to"),
     "tell": Word("tell|tells|telling|told", "report"),
-    "say": Word("say|says|said|saying", "show, report", 100),
+    "say": Word("say|says|said|saying", "show, report", 99),
     "know": Word("know|knows|knew|known", "support, have", 129, 5),
     "ask": Word("ask|asks|asked|asking", "request", 122, 2),
     "hear": Word("hear|hears|heard|hearing", "receive, get a heartbeat"),

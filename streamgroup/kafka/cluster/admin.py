@@ -20,12 +20,16 @@ from streamgroup.errors import (
     may_succeed_later,
 )
 from streamgroup.kafka.cluster.kafka import ANY, KafkaCluster
-from streamgroup.kafka.wire.consumer import decode_assignment, decode_subscription, each_partition
+from streamgroup.kafka.wire.consumer import PROTOCOL_TYPE, decode_assignment, decode_subscription, each_partition
 from streamgroup.kafka.wire.messages.admin import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupMember,
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
 )
@@ -73,8 +77,12 @@ def list_groups(cluster: KafkaCluster, deadline: float) -> dict[str, GroupListin
                 raise BrokerError(cause, context)
             retry.again(cause.name)
         for group in response.groups:
-            groups[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.group_state)
+            groups[group.group_id] = _listing(group)
     return groups
+
+
+def _listing(group: ListedGroup) -> GroupListing:
+    return GroupListing(group.group_id, group.protocol_type, group.group_state, group.group_type.lower())
 
 
 def listing_of(cluster: KafkaCluster, group: str, deadline: float) -> GroupListing | None:
@@ -87,7 +95,7 @@ def listing_of(cluster: KafkaCluster, group: str, deadline: float) -> GroupListi
     def read(_: int, response: ListGroupsResponse) -> GroupListing | None:
         check(response.error_code, f"cannot list group {group!r}", group, cluster.requester)
         found = next((g for g in response.groups if g.group_id == group), None)
-        return None if found is None else GroupListing(group, found.protocol_type, found.group_state)
+        return None if found is None else _listing(found)
 
     return of_coordinator(cluster, group, (ListGroupsRequest, lambda _: ListGroupsRequest()), read, deadline)
 
@@ -113,13 +121,50 @@ def list_groups_once(
                 raise refusal(answer.error_code, context, Operation.DESCRIBE, requester=cluster.requester)
             causes.append(f"{context}: {error_of(answer.error_code).name}")
         for group in answer.groups:  # a broker that still loads some groups lists the others in addition to the error
-            groups[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.group_state)
+            groups[group.group_id] = _listing(group)
     return groups, causes
 
 
 def describe_groups(cluster: KafkaCluster, groups: Collection[str], deadline: float) -> dict[str, GroupDescription]:
     """Return state and members of each group by id. A group that does not exist has the state Dead and no members."""
     return {group: _describe(cluster, group, deadline) for group in sorted(groups)}
+
+
+def describe_consumer_group(cluster: KafkaCluster, group: str, deadline: float) -> GroupDescription:
+    """Return state and members of a group of KIP-848. Brokers do not return the user data of its members.
+
+    `strategy` is the name of the assignor of the group coordinator. Raises UnsupportedVersionError for brokers before
+    4.0. The state is Dead if the group does not exist or has another protocol.
+    """
+
+    def read(version: int, response: ConsumerGroupDescribeResponse) -> GroupDescription:
+        found = next((g for g in response.groups if g.group_id == group), None)
+        if found is None:
+            raise DecodeError(f"ConsumerGroupDescribe v{version}: group {group!r} is missing")
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return GroupDescription(group, GroupState.DEAD)
+        check(found.error_code, f"cannot describe group {group!r}", group, cluster.requester)
+        members = tuple(map(_consumer, found.members))
+        return GroupDescription(group, found.group_state, PROTOCOL_TYPE, found.assignor_name, members)
+
+    request = ConsumerGroupDescribeRequest(group_ids=(group,))
+    return of_coordinator(cluster, group, (ConsumerGroupDescribeRequest, lambda _: request), read, deadline)
+
+
+def _consumer(member: ConsumerGroupMember) -> MemberDescription:
+    assigned = sorted(
+        TopicPartition(topic.topic_name, partition)
+        for topic in member.assignment.topic_partitions
+        for partition in topic.partitions
+    )
+    return MemberDescription(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        member.instance_id,
+        member.subscribed_topic_names,
+        assigned=tuple(assigned),
+    )
 
 
 def committed(

@@ -214,8 +214,8 @@ def records(versions: str, *, nullable: str) -> Bytes | None:
     return _declare("records", versions, None, nullable=nullable)  # type: ignore[no-any-return]
 
 
-def struct(type_: type[S], versions: str, *, tag: int, tagged: str) -> S:
-    """Declare a tagged field that is a struct; its default has the defaults of all its fields."""
+def struct(type_: type[S], versions: str, *, tag: int | None = None, tagged: str = "none") -> S:
+    """Declare a field that is a struct; its default has the defaults of all its fields."""
     return _declare(type_, versions, type_(), tag=tag, tagged=tagged)  # type: ignore[no-any-return]
 
 

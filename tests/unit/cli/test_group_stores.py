@@ -31,6 +31,7 @@ from streamgroup.model import (
     GroupDescription,
     GroupListing,
     GroupState,
+    MemberDescription,
     TopicPartition,
 )
 from streamgroup.znodes import Create, Refusal, Subtree, ZNode
@@ -228,22 +229,49 @@ def test_a_group_whose_offsets_brokers_refuse_is_reported_and_the_others_are_ask
     ("listed", "state", "members"),
     [
         (None, "Dead", 0),
-        (GroupListing("g", "consumer", "Stable"), "Stable", None),
+        (GroupListing("g", "share", "Stable", "share"), "Stable", None),
         (GroupListing("g", "consumer", "Empty"), "Empty", 0),
         (GroupListing("g", "consumer"), "Unknown", None),
+        (GroupListing("g", "consumer", "Stable", "consumer"), "Stable", None),
     ],
 )
 def test_a_group_that_brokers_do_not_describe_has_the_state_of_their_list(
     monkeypatch: pytest.MonkeyPatch, listed: GroupListing | None, state: str, members: int | None
 ) -> None:
-    """A group of KIP-848 is Dead to DescribeGroups: a reset must not take it for one without members."""
+    """It is Dead to DescribeGroups: a reset must not take it for one without members."""
+
+    def unsupported(*_: Any) -> GroupDescription:
+        raise UnsupportedVersionError("ConsumerGroupDescribe needs Kafka 4.0")
+
     monkeypatch.setattr(module.admin, "describe_groups", lambda *_: {"g": GroupDescription("g", "Dead")})
+    monkeypatch.setattr(module.admin, "describe_consumer_group", unsupported)
     monkeypatch.setattr(module.admin, "listing_of", lambda *_: listed)
     monkeypatch.setattr(module.admin, "committed", lambda *_, stable: {})
     brokers = AtBrokers(cast("KafkaCluster", orders_cluster()))
     described = brokers.describe(["g"], 1.0)["g"]
     assert (described.state, described.member_count) == (state, members)
-    assert [note[:42] for note in brokers.notes] == ["cannot show the members of group 'g': its "] * (members is None)
+    assert [note[:42] for note in brokers.notes] == ["cannot show the members of group 'g': it i"] * (members is None)
+
+
+def test_a_group_of_kip_848_has_its_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = MemberDescription("m", assigned=(orders(0),))
+    found = GroupDescription("g", "Reconciling", "consumer", "uniform", (member,))
+    monkeypatch.setattr(module.admin, "describe_groups", lambda *_: {"g": GroupDescription("g", "Dead")})
+    monkeypatch.setattr(module.admin, "describe_consumer_group", lambda *_: found)
+    monkeypatch.setattr(module.admin, "listing_of", lambda *_: GroupListing("g", "consumer", "Stable", "consumer"))
+    brokers = AtBrokers(cast("KafkaCluster", orders_cluster()))
+    assert (brokers.describe(["g"], 1.0), brokers.notes) == ({"g": found}, [])
+
+
+@pytest.mark.parametrize("kind", ["share", "streams"])
+def test_a_group_of_another_kind_is_named_as_such(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(module.admin, "describe_groups", lambda *_: {"g": GroupDescription("g", "Dead")})
+    monkeypatch.setattr(module.admin, "describe_consumer_group", None)
+    monkeypatch.setattr(module.admin, "listing_of", lambda *_: GroupListing("g", kind, "Stable", kind))
+    brokers = AtBrokers(cast("KafkaCluster", orders_cluster()))
+    assert brokers.describe(["g"], 1.0)["g"].state == "Stable"
+    (note,) = brokers.notes
+    assert f"it is a {kind} group, not a group of consumers. To show them, use kafka-{kind}-groups.sh" in note
 
 
 @dataclass

@@ -1,8 +1,20 @@
-"""The admin APIs: CreateTopics, ListGroups, DescribeGroups, DeleteGroups, OffsetDelete."""
+"""The admin APIs: CreateTopics, ListGroups, DescribeGroups, ConsumerGroupDescribe, DeleteGroups, OffsetDelete."""
 
 from __future__ import annotations
 
-from streamgroup.kafka.wire.fields import Struct, array, boolean, byte_string, int8, int16, int32, message, string, uuid
+from streamgroup.kafka.wire.fields import (
+    Struct,
+    array,
+    boolean,
+    byte_string,
+    int8,
+    int16,
+    int32,
+    message,
+    string,
+    struct,
+    uuid,
+)
 from streamgroup.kafka.wire.messages.cluster import NO_OPERATIONS
 from streamgroup.kafka.wire.primitives import Bytes
 from streamgroup.kafka.wire.schema import Message, Request
@@ -153,6 +165,73 @@ class DescribeGroupsRequest(Request[DescribeGroupsResponse], api_key=15, version
 
     groups: tuple[str, ...] = array("string", "0+")
     include_authorized_operations: bool = boolean("3+")
+
+
+@message
+class ConsumerGroupTopicPartitions(Struct):
+    """The partitions of one topic in an assignment of ConsumerGroupDescribe."""
+
+    topic_id: str = uuid("0+")
+    topic_name: str = string("0+")
+    partitions: tuple[int, ...] = array("int32", "0+")
+
+
+@message
+class ConsumerGroupAssignment(Struct):
+    """The partitions of a member in a ConsumerGroupDescribe response."""
+
+    topic_partitions: tuple[ConsumerGroupTopicPartitions, ...] = array(ConsumerGroupTopicPartitions, "0+")
+
+
+@message
+class ConsumerGroupMember(Struct):
+    """One member in a ConsumerGroupDescribe response. `member_type` is 0 for the classic protocol and 1 for KIP-848.
+
+    While the group moves partitions, `assignment` is what the member has, and `target_assignment` what it will have.
+    """
+
+    member_id: str = string("0+")
+    instance_id: str | None = string("0+", nullable="0+", default=None)
+    rack_id: str | None = string("0+", nullable="0+", default=None)
+    member_epoch: int = int32("0+")
+    client_id: str = string("0+")
+    client_host: str = string("0+")
+    subscribed_topic_names: tuple[str, ...] = array("string", "0+")
+    subscribed_topic_regex: str | None = string("0+", nullable="0+", default=None)
+    assignment: ConsumerGroupAssignment = struct(ConsumerGroupAssignment, "0+")
+    target_assignment: ConsumerGroupAssignment = struct(ConsumerGroupAssignment, "0+")
+    member_type: int = int8("1+", default=-1, ignorable=True)
+
+
+@message
+class DescribedConsumerGroup(Struct):
+    """One group in a ConsumerGroupDescribe response."""
+
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+    group_id: str = string("0+")
+    group_state: str = string("0+")
+    group_epoch: int = int32("0+")
+    assignment_epoch: int = int32("0+")
+    assignor_name: str = string("0+")
+    members: tuple[ConsumerGroupMember, ...] = array(ConsumerGroupMember, "0+")
+    authorized_operations: int = int32("0+", default=NO_OPERATIONS)
+
+
+@message
+class ConsumerGroupDescribeResponse(Message, versions="0-1", flexible=0):
+    """The response to ConsumerGroupDescribe: one description per group."""
+
+    throttle_time_ms: int = int32("0+")
+    groups: tuple[DescribedConsumerGroup, ...] = array(DescribedConsumerGroup, "0+")
+
+
+@message
+class ConsumerGroupDescribeRequest(Request[ConsumerGroupDescribeResponse], api_key=69, versions="0-1", flexible=0):
+    """Describes groups of KIP-848 and their members. Sent to the group coordinator of the groups."""
+
+    group_ids: tuple[str, ...] = array("string", "0+")
+    include_authorized_operations: bool = boolean("0+")
 
 
 @message

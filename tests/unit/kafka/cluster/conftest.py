@@ -39,6 +39,7 @@ SCRIPTED = (
     offsets.OffsetFetchRequest,
     admin.ListGroupsRequest,
     admin.DescribeGroupsRequest,
+    admin.ConsumerGroupDescribeRequest,
     admin.CreateTopicsRequest,
     offsets.OffsetCommitRequest,
     admin.DeleteGroupsRequest,

@@ -15,7 +15,14 @@ from streamgroup.errors import (
     UnsupportedVersionError,
     error_of,
 )
-from streamgroup.kafka.cluster.admin import committed, describe_groups, list_groups, list_groups_once, listing_of
+from streamgroup.kafka.cluster.admin import (
+    committed,
+    describe_consumer_group,
+    describe_groups,
+    list_groups,
+    list_groups_once,
+    listing_of,
+)
 from streamgroup.kafka.cluster.changes import (
     GroupHasMembersError,
     commit_as_admin,
@@ -76,6 +83,7 @@ def group(name: str, **facts: Any) -> admin.DescribeGroupsResponse:
     return admin.DescribeGroupsResponse(groups=(admin.DescribedGroup(group_id=name, **facts),))
 
 
+TOPIC_ID = "9aa68196-23c9-4da3-870e-c3c5405fb8e5"
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
@@ -175,7 +183,7 @@ def test_the_coordinator_of_a_group_is_asked_for_its_listing(make: Make) -> None
     brokers.coordinator = 2
     both = listed("other", "g", group_state="Stable", group_type="consumer")
     brokers.answer(2, admin.ListGroupsRequest, listed(code=14), both, listed("other"))
-    assert listing_of(brokers.cluster, "g", soon()) == GroupListing("g", "consumer", "Stable")
+    assert listing_of(brokers.cluster, "g", soon()) == GroupListing("g", "consumer", "Stable", "consumer")
     assert listing_of(brokers.cluster, "g", soon()) is None
 
 
@@ -220,6 +228,41 @@ def test_a_description_tells_what_members_subscribe_to_tell_and_hold(brokers: Br
             MemberDescription("strange", assigned=None),
         ),
     )
+
+
+def consumer_group(**facts: Any) -> admin.ConsumerGroupDescribeResponse:
+    return admin.ConsumerGroupDescribeResponse(groups=(admin.DescribedConsumerGroup(group_id="g", **facts),))
+
+
+def test_a_group_of_kip_848_has_members_with_topics_and_partitions(brokers: Brokers) -> None:
+    rows = tuple(
+        admin.ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, topic_name=name, partitions=(1, 0)) for name in ("u", "t")
+    )
+    member = admin.ConsumerGroupMember(
+        member_id="m",
+        instance_id="node-1",
+        client_id="c",
+        client_host="/h",
+        subscribed_topic_names=("t", "u"),
+        assignment=admin.ConsumerGroupAssignment(topic_partitions=rows),
+    )
+    refused = consumer_group(error_code=16)
+    described = consumer_group(group_state="Stable", assignor_name="uniform", members=(member,))
+    brokers.answer(1, admin.ConsumerGroupDescribeRequest, refused, described)
+    found = describe_consumer_group(brokers.cluster, "g", soon())
+    assigned = tuple(TopicPartition(name, partition) for name in "tu" for partition in (0, 1))
+    assert found == GroupDescription(
+        "g",
+        GroupState.STABLE,
+        "consumer",
+        "uniform",
+        (MemberDescription("m", "c", "/h", "node-1", ("t", "u"), assigned=assigned),),
+    )
+
+
+def test_a_group_of_another_protocol_is_dead_to_the_description_of_kip_848(brokers: Brokers) -> None:
+    brokers.answer(1, admin.ConsumerGroupDescribeRequest, consumer_group(error_code=69))
+    assert describe_consumer_group(brokers.cluster, "g", soon()) == GroupDescription("g", GroupState.DEAD)
 
 
 # -- configurations ---------------------------------------------------------------------------------------------------
