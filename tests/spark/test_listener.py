@@ -271,7 +271,7 @@ def test_a_running_query_is_drained_from_a_shell(listened: Streams, kafka4: Kafk
     assert rows < 2_000
     assert sum(committed(kafka4, "shell", load.topic).values()) == rows
 
-    again = listened.to_parquet(frame, "shell", availableNow=True)
+    again = listened.to_parquet(listened.read(kafka4, load.topic, "shell"), "shell", availableNow=True)
     again.finish()
     assert sorted(again.values()) == sorted(load.sent)
 
