@@ -21,7 +21,7 @@ from tests.spark.class_archive import class_archive
 LONG_RELEASES = ("2.8.2", "3.6.2", "4.0.1", "4.1.1", "4.2.1")
 """The releases of brokers that only long tests start."""
 CLIENTS = "4.1.1"
-"""A release of Java's clients whose messages are compared with ours, next to those of the brokers of `make test`."""
+"""Tests compare our messages also with this release of Kafka's clients. `make test` starts no broker of it."""
 DELTA = (
     ("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
     ("io.delta", "delta-storage", "4.4.0"),

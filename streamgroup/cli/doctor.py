@@ -153,7 +153,7 @@ _RELEASE_OF_FETCH = {
 Brokers do not report their release, and Fetch has changed most often.
 """
 _FETCH_OF_4_0 = (4, 17)
-"""The versions of Fetch in 4.0: those of 3.9 without the ones that only clients before 2.1 need (KIP-896)."""
+"""The versions of Fetch that 4.0 supports. It removed the versions that only clients before 2.1 use (KIP-896)."""
 _LATER_RELEASES = ((35, "DescribeLogDirs", 5, "4.3"), (ListOffsetsRequest.API_KEY, "ListOffsets", 11, "4.2"))
 """API key, name and version of what is new since the release of the newest Fetch, the newest release first."""
 

@@ -190,8 +190,8 @@ class Leadership:
         self._unassigned = False
         self._counts: Mapping[str, int] | None = None
         """By topic the number of partitions from which this generation was assigned; None if it is unknown."""
-        self._seen: dict[str, int] = {}
-        """By topic the number of partitions in the newest metadata."""
+        self._seen: dict[str, TopicInfo | None] = {}
+        """The topics in the newest metadata; None for one that does not exist."""
         self._watches = False
 
     @property
@@ -227,7 +227,8 @@ class Leadership:
 
     def seen(self, names: Iterable[str]) -> dict[str, int]:
         """Return the number of partitions of each of these topics in the newest metadata."""
-        return {name: self._seen[name] for name in names if name in self._seen}
+        known = {name: self._seen[name] for name in names if name in self._seen}
+        return {name: 0 if topic is None else len(topic.partitions) for name, topic in known.items()}
 
     def assigned(self, overview: Overview | None, *, restarted: bool) -> None:
         """Store the counts of this generation. `overview` is None if they are unknown.
@@ -246,8 +247,9 @@ class Leadership:
         return own | (frozenset() if self._counts is None else self._counts.keys()) | self.topics
 
     def see(self, event: MetadataRefreshed) -> None:
-        """Take the numbers of partitions from new metadata."""
-        self._seen |= counts_of(event.asked, event.topics)
+        """Store new metadata. It may be only of some topics."""
+        self._seen |= dict.fromkeys(event.asked)
+        self._seen |= event.topics
 
     def changes(self, event: MetadataRefreshed) -> list[str]:
         """Return the topics whose number of partitions has changed since the assignment, as `orders: 6 -> 12`.

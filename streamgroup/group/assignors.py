@@ -84,7 +84,7 @@ Under all others members give up all partitions before they join."""
 def chunks(count: int, weights: Sequence[int]) -> Iterator[range]:
     """Yield `count` places in contiguous chunks, in proportion to `weights`.
 
-    What division leaves over goes to the chunks with the largest remainders, of equal ones to the first.
+    The places that the division leaves go to the chunks with the largest remainders; if some are equal, to the first.
     """
     total = sum(weights)
     left = count - sum(count * weight // total for weight in weights)

@@ -241,7 +241,7 @@ class _FileSink:
             )
             given = [jvm.org.apache.spark.sql.streaming.OutputMode.Append()]
             if minor_version(spark.version) >= (4, 3):
-                # Spark looks for the partition columns in this schema, and then in each batch. There are no rows yet.
+                # Spark checks the partition columns against this schema now, and against each batch when it is written.
                 schema = jvm.org.apache.spark.sql.types.StructType()
                 for name in (*sink.partition_by, "value"):
                     schema = schema.add(name, "string")

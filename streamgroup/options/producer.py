@@ -1,6 +1,6 @@
 """The table of Kafka's properties of a write, as `kafka.*`: every property of the Java producer and of consumers.
 
-Names, types and defaults are those of Java's producer 4.3. An ignored property is named once in the log. A refused
+Names, types and defaults are the same as in Kafka's producer 4.3. The log names ignored properties once. A refused
 property would break what Spark or streamgroup guarantees.
 """
 

@@ -227,7 +227,7 @@ class SplitOptions:
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """How tasks write. Names and defaults are those of Java's producer 4.3."""
+    """How tasks write. Names and defaults are the same as in Kafka's producer 4.3."""
 
     acks: int = -1
     """The acknowledgements to wait for: -1 of all in-sync replicas, 1 of the leader, 0 none."""

@@ -82,7 +82,7 @@ class MariaDbServer(LocalServer):
             run = [self._installer, *_options(home), "--skip-test-db"]
             made = subprocess.run(run, cwd=home, capture_output=True, text=True, check=False)
             if made.returncode:
-                # The installer reports its own errors on stdout, and those of programs that it runs on stderr.
+                # The installer writes its own errors to stdout. The programs that it runs write theirs to stderr.
                 reason = (made.stdout + made.stderr).strip()
                 raise ServerStartError(f"cannot make a database of MariaDB in {home}: {reason}")
             write_private(password, secrets.token_urlsafe(16))

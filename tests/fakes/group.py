@@ -379,7 +379,7 @@ class Group:
                 callback(refusal or SyncGroupResponse(assignment=member.assignment))
 
     def described(self, group_id: str) -> DescribedGroup:
-        """The members' subscriptions and assignments, which are told only while the group is stable."""
+        """Describe the members. Subscriptions and assignments are empty unless the group is stable."""
         is_stable = self.state is GroupState.STABLE
         members = tuple(
             DescribedGroupMember(

@@ -53,9 +53,9 @@ class TableChecker(Checker):
         self._reader: dict[TopicPartition, Process | None] = {}
         """Whose claim has read the row last; None: an operator has reset it since."""
         self._overtaken: set[tuple[TopicPartition, Process | None]] = set()
-        """Who has read a row before another did. It may have read it again, and a request of before arrives late."""
+        """The processes that claimed a row before another process claimed it. Their older requests may still arrive."""
         self._refused: set[Process] = set()
-        """Those of whose offsets the table has refused one, as another has read the row since."""
+        """The processes to which the table has refused a commit, because another process has claimed the row."""
 
     # -- commits of the database --------------------------------------------------------------------------------------
 

@@ -420,7 +420,7 @@ def paused_in(case: Case) -> None:
 
 
 def take_over(case: Case, pause: str) -> None:
-    """A process is paused in its batch until its session is over, and goes on while its successor is at work."""
+    """Pause a process during its batch until its session expires, and resume it while its successor runs."""
     case.load.send(3 * BATCH)
     pause = "in" if case.task.sink == "stream" else pause
     one = case.other("one", limit=LARGER, pause=pause, session_ms=6_000)

@@ -34,6 +34,7 @@ NAMED = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",  # implied since Spark 4.3
 }
+# This is a bug of Spark 4.2, fixed in 4.3: `make test-pyspark` runs the case.
 FINISHES_NAMED = pytest.mark.skipif(
     minor_version(pyspark.__version__) < (4, 3), reason="Spark 4.2 cannot finish a batch of named sources: None.get"
 )

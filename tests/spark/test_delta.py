@@ -119,7 +119,7 @@ def test_a_batch_that_spark_runs_again_is_skipped(tmp_path: Path, load: Load, *,
 
 
 def kinds(table: str) -> list[list[str]]:
-    """Return the cells of a table, whose numbers depend on when a process goes on, as 0 or +."""
+    """Return the cells of a table. Numbers depend on the time at which a process continues, so each becomes 0 or +."""
     return [[re.sub(r"[1-9]\d*", "+", cell) for cell in line.split("|")] for line in table.splitlines()]
 
 
