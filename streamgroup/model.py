@@ -267,6 +267,9 @@ class GroupState:
     """It has commits and no members."""
     STABLE = "Stable"
     """Only in this state brokers return the members' subscriptions and assignments."""
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    """KIP-848: in these two states, too, brokers return everything of the members."""
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     UNKNOWN = "Unknown"
@@ -302,6 +305,12 @@ class MemberDescription:
     """Its data for the other members, such as its lineage (`group/user_data.py`)."""
     assigned: tuple[TopicPartition, ...] | None = ()
     """The partitions that it holds, sorted."""
+    hides_user_data: bool = False
+    """Whether it is a member of the classic protocol in a group of KIP-848: brokers do not return its user data."""
+    epoch: int | None = None
+    """Its epoch in a group of KIP-848."""
+    target: tuple[TopicPartition, ...] | None = None
+    """The partitions that it will hold in a group of KIP-848, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +322,11 @@ class GroupDescription:
     protocol_type: str = ""
     strategy: str = ""
     members: tuple[MemberDescription, ...] = ()
+
+    @property
+    def shows_members(self) -> bool:
+        """Whether the description has the subscriptions and the assignments of the members."""
+        return self.state in {GroupState.STABLE, GroupState.ASSIGNING, GroupState.RECONCILING}
 
     @property
     def is_rebalancing(self) -> bool:

@@ -314,13 +314,16 @@ class Assigned:
     """The service that stores the group if it has no group coordinator. The log line then names no generation."""
     leader_id: str = ""
     """The member id of the group's leader; empty if the group has none."""
+    is_epoch: bool = False
+    """Whether `generation` is the epoch of this member under the consumer protocol, and not the group's generation."""
 
     def line(self, group_id: str) -> str:
         """Return the log line about this assignment, without values that the leader did not write."""
         what = counted(len(self.partitions), "partition")
         if self.total is not None:
             what = f"{len(self.partitions)} of {counted(self.total, 'partition')}"
-        where = f"through {self.keeper}" if self.keeper else f"generation {self.generation}"
+        number = f"{'epoch' if self.is_epoch else 'generation'} {self.generation}"
+        where = f"through {self.keeper}" if self.keeper else number
         line = f"joined {group_id}{' ' if self.keeper else ', '}{where}, {what}"
         if self.members is not None:
             line += f", {counted(self.members - 1, 'other member')}"
@@ -329,6 +332,20 @@ class Assigned:
     def _changes(self) -> str:
         changes = f"keeps {len(self.kept)}, gains {len(self.partitions) - len(self.kept)}"
         return f"{changes}, gives up {len(self.revoked)} after its batch" if self.revoked else changes
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Action: the member has given up these revoked partitions. Under the consumer protocol no rejoin follows."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Action: the group will assign so many more partitions to this member. It replaces the number in `Assigned`."""
+
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +400,8 @@ Action = (
     | NeedTopics
     | Joining
     | Assigned
+    | Released
+    | Withheld
     | Lost
     | GaveUp
     | Left

@@ -238,7 +238,9 @@ class Ledger:
         self.member_id, self.generation = member_id, generation
         # The table is left when Kafka deletes a group, and generations begin at 1 again. The id of a leader is unique.
         self._epoch = zlib.crc32(f"{generation} {leader_id}".encode()) if self._in_table else generation
-        self.held = {tp: still.get(tp) or Held(self._batches.last_sequence) for tp in partitions}
+        gained_in = {tp: before[tp].epoch for tp in before.keys() & kept}
+        last = self._batches.last_sequence
+        self.held = {tp: still.get(tp) or Held(last, gained_in.get(tp, self._epoch)) for tp in partitions}
         self.held |= {tp: held for tp, held in still.items() if held.leaving}
         self._changed()
         self.commits.interrupted(kept=bool(still))
@@ -322,12 +324,15 @@ class Ledger:
         if (member_id, generation) != (self.member_id, self.generation):
             return {}
         # A query outside the group numbers generations from 1 in each run, so generations in commits do not count.
-        founding = NOT_FOUNDED if commits and self._alone else founding_generation(commits, self._epoch)
-        self._founding = founding if commits else None
-        self.commits.seen(commits)
-        starting = applies_starting_offsets(self._batches.newest_known, founding, self._epoch)
-        starts = {}
+        is_alone = bool(commits) and self._alone
         awaiting = self._summary.awaiting
+        epochs = {self.held[tp].epoch for tp in awaiting} or {self._epoch}
+        foundings = {epoch: NOT_FOUNDED if is_alone else founding_generation(commits, epoch) for epoch in epochs}
+        self._founding = foundings[min(epochs)] if commits else None
+        self.commits.seen(commits)
+        newest = self._batches.newest_known
+        starting = {epoch for epoch in epochs if applies_starting_offsets(newest, foundings[epoch], epoch)}
+        starts = {}
         # Planning waits for partitions of the checkpoint: the next document would drop those without a position (R5).
         known = self.checkpoint.positions
         self._unknown = frozenset(tp for tp in awaiting if tp.topic not in topics and tp not in known)
@@ -338,7 +343,7 @@ class Ledger:
             held.gained_after = max(held.gained_after, self._batches.last_sequence)
             held.topic_id = topics[tp.topic].topic_id
             held.found = commits.get(tp)
-            starts[tp] = self._start_of(tp, held, use_starting_offsets=starting)
+            starts[tp] = self._start_of(tp, held, use_starting_offsets=held.epoch in starting)
             held.place(starts[tp])
             if tp in outdated:
                 held.committed = None
@@ -457,8 +462,9 @@ class Ledger:
         """
         if not self.commits.is_due(now, moved=self._summary.dirty, everything=everything):
             return None
+        founding = self._founding_to_write
         offsets = {
-            tp: CommittedOffset(held.position, self._metadata(tp, held).text(), held.leader_epoch)
+            tp: CommittedOffset(held.position, self._metadata(tp, held, founding).text(), held.leader_epoch)
             for tp, held in sorted(self.held.items())
             if held.position is not None
         }
@@ -473,8 +479,11 @@ class Ledger:
         return NO_GENERATION if self._alone else self.generation
 
     @property
-    def _new_founding(self) -> int:
-        return NO_GENERATION if self._alone else self._epoch
+    def _founding_to_write(self) -> int:
+        """The founding generation in the next commit. The first commit names the oldest of the partitions held (R7)."""
+        if self._founding is not None:
+            return self._founding
+        return NO_GENERATION if self._alone else min((held.epoch for held in self.held.values()), default=self._epoch)
 
     def _goes_before_the_checkpoint(self, tp: TopicPartition, held: Held) -> bool:
         """Return whether, after a restart, the commit of `tp` must have priority over the checkpoint.
@@ -489,13 +498,13 @@ class Ledger:
         known = self.checkpoint.positions.get(tp)
         return self._skipped or (held.follows and (known is None or known.offset != held.position))
 
-    def _metadata(self, tp: TopicPartition, held: Held) -> CommitMetadata:
+    def _metadata(self, tp: TopicPartition, held: Held, founding: int) -> CommitMetadata:
         return CommitMetadata(
             lineage="" if self._goes_before_the_checkpoint(tp, held) else self.lineage,
             run=self.run,
             sequence=max(self._batches.proven_sequence, held.gained_after),
             asked=self._batches.asked,
-            founding=self._new_founding if self._founding is None else self._founding,
+            founding=founding,
             topic_id=held.topic_id,
             batch=self._batches.batch,
         )
@@ -509,12 +518,13 @@ class Ledger:
         if batch is None:
             return {}
         stored = {}
+        founding = self._founding_to_write
         for range_ in batch.ranges:
             tp = range_.partition
             planned = batch.document.positions.get(tp)
             held = self.held.get(tp, Held(batch.document.sequence))
             metadata = replace(
-                self._metadata(tp, held),
+                self._metadata(tp, held, founding),
                 lineage=self.lineage,
                 sequence=max(batch.document.sequence, held.gained_after),
                 topic_id=held.topic_id or (NO_TOPIC_ID if planned is None else planned.topic_id),
@@ -533,7 +543,8 @@ class Ledger:
             return
         offsets = {tp: commit.offsets[tp] for tp in partitions}
         if offsets and self._founding is None:
-            self._founding = self._new_founding if self._in_table else commit.generation
+            written = CommitMetadata.parse(next(iter(offsets.values())).metadata)
+            self._founding = NOT_FOUNDED if written is None else written.founding
         self.commits.seen(offsets)
         for tp, offset in offsets.items():
             held = self.held.get(tp)

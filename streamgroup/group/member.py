@@ -46,8 +46,8 @@ OWN_TOKENS = 1 << 32
 class Machine(Protocol):
     """The interface of the state machines that decide which partitions a query owns.
 
-    `Membership`, `RegistryMembership` and (for a query outside any group) `StandaloneMember` implement it. The
-    docstrings of `Membership` describe the methods.
+    `Membership`, `ConsumerMembership`, `RegistryMembership` and (for a query outside any group) `StandaloneMember`
+    implement it. The docstrings of `Membership` describe the methods.
     """
 
     retries: int
@@ -185,6 +185,11 @@ class Member:
         """Whether a listener reports completed batches (R22). Set by the coordinator."""
         self._answers: deque[Answer] = deque()
         """Responses of the store that this step has not handled yet."""
+
+    def join_by(self, membership: Machine) -> None:
+        """Use this state machine instead of the one that `Member` was created with, which has not started."""
+        assert self.membership.state is State.UNJOINED
+        self.membership = membership
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -363,6 +368,10 @@ class Member:
                     self.ledger.abandoned()
                 case ev.Joining():
                     self.ledger.give_up(action.gives_up)
+                case ev.Released():
+                    self.ledger.give_up(action.partitions)
+                case ev.Withheld():
+                    self._withheld = action.count
                 case ev.Lost() | ev.Left():
                     self.ledger.lost()
                     self._forget_requests()

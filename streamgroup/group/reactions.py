@@ -66,6 +66,17 @@ _OF: Mapping[Purpose, Mapping[int, Reaction]] = {
     Purpose.HEARTBEAT: {},
     # The member leaves after any answer. If the group coordinator did not remove it, its session expires.
     Purpose.LEAVE: {},
+    Purpose.CONSUMER_JOIN: {
+        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.RETRY,
+        # A running member or an ended process: only time shows which (R39).
+        ErrorCode.UNRELEASED_INSTANCE_ID: Reaction.RETRY,
+        ErrorCode.FENCED_MEMBER_EPOCH: Reaction.RETRY,
+        # The group has members of the classic protocol and is not converted, or it is of another kind.
+        ErrorCode.GROUP_ID_NOT_FOUND: Reaction.FATAL,
+    },
+    Purpose.CONSUMER_HEARTBEAT: {},
+    Purpose.CONSUMER_LEAVE: {},
+    Purpose.CONSUMER_DESCRIBE: {},
 }
 
 _OF_COMMIT: Mapping[int, Reaction] = {
@@ -128,17 +139,28 @@ def _by_the_table(code: int) -> Reaction:
     return Reaction.METADATA if error.refresh is Refresh.METADATA else Reaction.RETRY
 
 
-def fatal_error(code: int, doing: str, config: MemberConfig) -> StreamGroupError:
-    """Return the exception for a fatal code; `doing` is what failed, for example `join`."""
+def fatal_error(code: int, doing: str, config: MemberConfig, message: str | None = None) -> StreamGroupError:
+    """Return the exception for a fatal code; `doing` is what failed, for example `join`.
+
+    `message` is the broker's own under the consumer protocol, perhaps empty; None under the classic protocol.
+    """
     if code == ErrorCode.FENCED_INSTANCE_ID:
         return FencedError(f"group {config.group_id}: {_FENCED.format(instance=config.instance_id)}")
     context = f"group {config.group_id}: cannot {doing}"
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return refusal(code, context, Operation.READ, config.group_id, config.requester)
-    advice = _advice(_ADVICE, code)
+    advice = _advice(_ADVICE if message is None else {**_ADVICE, **_ADVICE_OF_CONSUMERS}, code)
+    if message:
+        context = f"{context} ({message.rstrip('.')})"
     if advice is not None:
         strategies = ", ".join(config.strategies)
-        advice = advice.format(group=config.group_id, strategies=strategies, session=config.session_timeout_ms)
+        advice = advice.format(
+            group=config.group_id,
+            strategies=strategies,
+            session=config.session_timeout_ms,
+            instance=config.instance_id,
+            assignor=config.remote_assignor,
+        )
         context = f"{context}: {advice}"
     return BrokerError(code, context)
 
@@ -190,6 +212,30 @@ _ADVICE: Mapping[int, str] = {
         "the group has as many members as the broker's group.max.size allows; stop a member or raise group.max.size"
     ),
     ErrorCode.GROUP_ID_NOT_FOUND: _OTHER_KIND,
+}
+
+_ADVICE_OF_CONSUMERS: Mapping[int, str] = {
+    ErrorCode.GROUP_ID_NOT_FOUND: (
+        "the group has members of the classic protocol and the broker does not convert it "
+        "(group.consumer.migration.policy), or the group is of another kind, such as a share group. Stop its members, "
+        "or set the policy to 'bidirectional', or use kafka.group.protocol=classic, or choose another kafka.group.id"
+    ),
+    ErrorCode.UNRELEASED_INSTANCE_ID: (
+        "another running member has group.instance.id {instance!r}: give each query its own. If none runs, the session "
+        "of an ended process has not expired: wait for group.consumer.session.timeout.ms of the broker. If that is "
+        "above kafka.session.timeout.ms={session}, set the option to the same value"
+    ),
+    ErrorCode.UNSUPPORTED_ASSIGNOR: (
+        "the broker does not have the assignor {assignor!r}; set kafka.group.remote.assignor to one of "
+        "group.consumer.assignors of the broker, or leave it out"
+    ),
+    ErrorCode.UNSUPPORTED_VERSION: (
+        "the broker has the consumer protocol switched off (feature group.version); upgrade the feature with "
+        "kafka-features.sh, or use kafka.group.protocol=classic"
+    ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "the user of this query may not describe a topic of the group; grant it DESCRIBE for all subscribed topics"
+    ),
 }
 
 _TOO_LARGE = (

@@ -18,7 +18,7 @@ from streamgroup.group.timing import MemberConfig
 from streamgroup.kafka.wire.consumer import PROTOCOL_TYPE, ConsumerSubscription, by_topic, encode_subscription
 from streamgroup.kafka.wire.messages import group as c
 from streamgroup.kafka.wire.messages import group as m
-from streamgroup.kafka.wire.messages.admin import DescribeGroupsRequest
+from streamgroup.kafka.wire.messages.admin import ConsumerGroupDescribeRequest, DescribeGroupsRequest
 from streamgroup.model import TopicPartition
 
 
@@ -31,6 +31,10 @@ class Purpose(Enum):
     DESCRIBE = (DescribeGroupsRequest, Lane.JOIN, "read the assignments of all members")
     HEARTBEAT = (m.HeartbeatRequest, Lane.COORDINATOR, "send a heartbeat")
     LEAVE = (m.LeaveGroupRequest, Lane.COORDINATOR, "leave")
+    CONSUMER_JOIN = (m.ConsumerGroupHeartbeatRequest, Lane.COORDINATOR, "join")
+    CONSUMER_HEARTBEAT = (m.ConsumerGroupHeartbeatRequest, Lane.COORDINATOR, "send a heartbeat")
+    CONSUMER_LEAVE = (m.ConsumerGroupHeartbeatRequest, Lane.COORDINATOR, "leave")
+    CONSUMER_DESCRIBE = (ConsumerGroupDescribeRequest, Lane.JOIN, "read the assignments of all members")
 
     def __init__(self, api: type[Any], lane: Lane, doing: str) -> None:
         self.api = api
@@ -48,6 +52,7 @@ class Timer(Enum):
     REJOIN = "rejoin due"
     RETRY = "retry due"
     TOPICS = "topics overdue"
+    COMMIT = "commit due again"
     HEARTBEAT = "heartbeat due"
 
 
@@ -177,3 +182,65 @@ def leave_group(config: MemberConfig, member_id: str, reason: str) -> Build:
         return m.LeaveGroupRequest(group_id=config.group_id, members=(identity,))
 
     return build
+
+
+# -- the consumer protocol (KIP-848) -----------------------------------------------------------------------------------
+
+LEAVES = -1
+"""The epoch of a heartbeat by which a member leaves."""
+LEAVES_FOR_A_WHILE = -2
+"""The epoch of a heartbeat by which a static member leaves: its successor gets the same partitions."""
+
+OwnedPartitions = frozenset[tuple[str, int]]
+"""Partitions, each as the id of its topic and its number."""
+
+
+def consumer_heartbeat(
+    config: MemberConfig,
+    member_id: str,
+    epoch: int,
+    *,
+    topics: tuple[str, ...] | None,
+    owned: OwnedPartitions | None,
+    everything: bool,
+) -> Build:
+    """Build a heartbeat. `topics` and `owned` are None if they have not changed since the last accepted one.
+
+    `everything`: it also has the fields that never change. `build` raises UnsupportedVersionError before Kafka 4.0.
+    """
+    partitions: dict[str, list[int]] = {}
+    for topic_id, partition in sorted(owned or ()):
+        partitions.setdefault(topic_id, []).append(partition)
+    listed = tuple(
+        m.HeartbeatTopicPartitions(topic_id=topic_id, partitions=tuple(numbers))
+        for topic_id, numbers in partitions.items()
+    )
+
+    def build(version: int) -> m.ConsumerGroupHeartbeatRequest:
+        if version < 1:  # there the group coordinator chooses the member id, and the protocol is a preview
+            raise UnsupportedVersionError(
+                f"cannot join group {config.group_id}: kafka.group.protocol=consumer needs Kafka 4.0 or later. Use "
+                "classic"
+            )
+        return m.ConsumerGroupHeartbeatRequest(
+            group_id=config.group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=config.instance_id,
+            rebalance_timeout_ms=config.max_poll_interval_ms if everything else -1,
+            subscribed_topic_names=topics,
+            server_assignor=config.remote_assignor if everything else None,
+            topic_partitions=None if owned is None else listed,
+        )
+
+    return build
+
+
+def consumer_leave(config: MemberConfig, member_id: str, epoch: int) -> Build:
+    return lambda _: m.ConsumerGroupHeartbeatRequest(
+        group_id=config.group_id, member_id=member_id, member_epoch=epoch, instance_id=config.instance_id
+    )
+
+
+def describe_consumer_group(config: MemberConfig) -> Build:
+    return lambda _: ConsumerGroupDescribeRequest(group_ids=(config.group_id,))

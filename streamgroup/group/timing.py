@@ -39,6 +39,8 @@ class MemberConfig:
     retry_backoff_max_ms: int = 1_000
     weight: int = 1
     """`group.member.weight`, for the log. The leader reads it from the user data."""
+    remote_assignor: str | None = None
+    """`group.remote.assignor`: the group coordinator's assignor under the consumer protocol. None: its default."""
     requester: Requester = UNKNOWN
     """The user to name in authorization errors."""
 

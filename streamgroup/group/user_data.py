@@ -1,7 +1,8 @@
-"""The user data of our members' subscriptions: the identity of a query (R28) and the weight of its member.
+"""How a query shows the other members of its group which query it is (R28), and the weight of its member.
 
 A member writes its `RunIdentity` into the user data of its subscription, as compact JSON. The first key is the number
-of the format. Assignments have no user data: a broker converts a group to the protocol of KIP-848 only then.
+of the format. Assignments have no user data: a broker converts a group to the protocol of KIP-848 only then. Under that
+protocol there is no user data at all, and the member id contains the identity.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from streamgroup.backoff import Random
 from streamgroup.kafka.wire.primitives import Bytes
 
 FORMAT = 1
@@ -34,7 +36,8 @@ class RunIdentity:
 
     lineage: str
     run: str
-    admitted: bool = False
+    admitted: bool | None = False
+    """None: a member id cannot show it."""
     asking: bool = False
     weight: int = 1
 
@@ -70,4 +73,25 @@ def decode_identity(data: Bytes | None) -> RunIdentity | None:
             weight = document.get("weight")
             weight = weight if type(weight) is int and 1 <= weight <= MOST_WEIGHT else 1
             return RunIdentity(lineage, run, admitted, document.get("asking") is True, weight)
+    return None
+
+
+_MEMBER_ID = "streamgroup"
+
+
+def member_id_of(identity: RunIdentity | None, random: Random) -> str:
+    """Return the id of a member under the consumer protocol. It is unique for each start of a query.
+
+    `identity` is None if the query has no lineage to compare.
+    """
+    if identity is None:
+        return f"{_MEMBER_ID}:{int(random.random() * 2**64):016x}"
+    return f"{_MEMBER_ID}:{identity.lineage}:{identity.run}"
+
+
+def identity_in(member_id: str) -> RunIdentity | None:
+    """Return the identity that a member id contains; None if it is of another client or has none."""
+    match member_id.split(":"):
+        case [name, lineage, run] if name == _MEMBER_ID and lineage and run:
+            return RunIdentity(lineage, run, admitted=None)
     return None

@@ -79,14 +79,17 @@ _GROUP = (
     ),
     used(
         "session.timeout.ms",
-        "Milliseconds without a heartbeat after which the coordinator moves a member's partitions to other members.",
+        "Milliseconds without a heartbeat after which the coordinator moves a member's partitions to other members. "
+        "With `kafka.group.protocol=consumer` that is the broker's `group.consumer.session.timeout.ms`; this must not be "
+        "above it.",
         kinds.POSITIVE,
         "group.session_timeout_ms",
         scope=Scope.MEMBER,
     ),
     used(
         "heartbeat.interval.ms",
-        "Milliseconds between two heartbeats of a member. Must be below `kafka.session.timeout.ms`.",
+        "Milliseconds between two heartbeats of a member. Must be below `kafka.session.timeout.ms`. Not with "
+        "`kafka.group.protocol=consumer`, where the broker sets it.",
         kinds.POSITIVE,
         "group.heartbeat_interval_ms",
         scope=Scope.MEMBER,
@@ -102,7 +105,8 @@ _GROUP = (
         "partition.assignment.strategy",
         "Assignors that the member supports, the preferred one first: `streamgroup-range`, `range`, `roundrobin`, "
         "`cooperative-sticky`. Java's class names work for all but the first. The group uses one that all members "
-        "support. With `cooperative-sticky` alone, batches continue during a rebalance.",
+        "support. With `cooperative-sticky` alone, batches continue during a rebalance. Not with "
+        "`kafka.group.protocol=consumer`: see `kafka.group.remote.assignor`.",
         kinds.STRATEGIES,
         "group.strategies",
         scope=Scope.MEMBER,
@@ -127,9 +131,20 @@ _GROUP = (
     ),
     used(
         "group.protocol",
-        "Protocol of the group. Only `classic` is supported.",
+        "Protocol of the group: `classic`, `consumer` (KIP-848, Kafka 4.0 or later: the group coordinator assigns the "
+        "partitions, and no member waits for another one) or `auto` (`consumer` if the cluster has it).",
         kinds.PROTOCOL,
+        "group.protocol",
         default_text="`classic`",
+        scope=Scope.MEMBER,
+    ),
+    used(
+        "group.remote.assignor",
+        "With `kafka.group.protocol=consumer`: assignor of the group coordinator, `uniform` or `range`. The group uses "
+        "the one that most members name.",
+        kinds.TEXT,
+        "group.remote_assignor",
+        default_text="the first of the broker's `group.consumer.assignors`",
         scope=Scope.MEMBER,
     ),
 )
@@ -145,9 +160,6 @@ _IGNORED = (
     *ignored("allow.auto.create.topics", "a source never creates topics"),
     *ignored("auto.commit.interval.ms", COMMITS_FOLLOW_THE_SINK),
     *ignored("exclude.internal.topics", "a pattern never matches internal topics"),
-    *ignored(
-        "group.remote.assignor", "the property is for the group protocol of KIP-848, which streamgroup does not support"
-    ),
     *ignored("max.poll.records", "tasks do not poll; 'maxRecordsPerPartition' limits a task"),
     *ignored("internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported", JAVA),
     *ignored("share.acknowledgement.mode share.acquire.mode", "the property is for share groups"),

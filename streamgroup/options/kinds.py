@@ -15,7 +15,7 @@ from streamgroup.logformat import partition_number
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import PEM, PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, openssl_name
-from streamgroup.options.types import GroupMode, Isolation, OffsetsStorage
+from streamgroup.options.types import GroupMode, GroupProtocol, Isolation, OffsetsStorage
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -408,9 +408,7 @@ ISOLATION = choice({"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_commit
 NO_MATCH = choice({"error": False, "latest": True})
 STORAGE = choice({storage.value: storage for storage in OffsetsStorage})
 MODE = choice({mode.value: mode for mode in GroupMode})
-PROTOCOL = choice(
-    {"classic": "classic"}, {"consumer": "the group protocol of KIP-848 is not supported yet. Use classic"}
-)
+PROTOCOL = choice({protocol.value: protocol for protocol in GroupProtocol})
 ACKS = choice({"all": -1, "-1": -1, "1": 1, "0": 0})
 COMPRESSION = choice({name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")})
 GZIP_LEVEL = _level(1, 9, -1)

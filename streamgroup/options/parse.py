@@ -28,6 +28,7 @@ from streamgroup.options.types import (
     FetchOptions,
     GroupMode,
     GroupOptions,
+    GroupProtocol,
     LimitOptions,
     ProducerOptions,
     SinkOptions,
@@ -444,8 +445,25 @@ class _Reading(OptionsReader):
                 f"group.member.weight ({group.weight}) has no effect under kafka.partition.assignment.strategy "
                 f"{', '.join(group.strategies)}: only streamgroup-range considers weights. Add it, or remove the weight"
             )
+        if group and group.is_member:
+            self._compare_with_protocol(group)
         if self.scope is Scope.STREAM:
             self._compare_limits(parsed["limits"])
+
+    def _compare_with_protocol(self, group: GroupOptions) -> None:
+        """Refuse options that have no effect under the chosen protocol of the group."""
+        if group.protocol is GroupProtocol.CLASSIC:
+            if group.remote_assignor is not None:
+                self.problems.append(
+                    "kafka.group.remote.assignor has no effect with kafka.group.protocol=classic. Set "
+                    "kafka.group.protocol=consumer, or use kafka.partition.assignment.strategy"
+                )
+        elif group.protocol is GroupProtocol.CONSUMER:
+            self.problems += [
+                f"{name} has no effect with kafka.group.protocol=consumer: {why}. Remove it"
+                for name, why in _NOT_OF_CONSUMERS.items()
+                if name in self.given
+            ]
 
     def _compare_limits(self, limits: LimitOptions) -> None:
         least, most = limits.min_offsets_per_trigger, limits.max_offsets_per_trigger
@@ -458,6 +476,11 @@ class _Reading(OptionsReader):
             self.notes.append("ignored option maxTriggerDelay: minOffsetsPerTrigger is not set, so no batch is delayed")
 
 
+_NOT_OF_CONSUMERS = {
+    "kafka.partition.assignment.strategy": "the group coordinator assigns the partitions (kafka.group.remote.assignor)",
+    "kafka.heartbeat.interval.ms": "the broker sets it (group.consumer.heartbeat.interval.ms)",
+    "group.member.weight": "the assignors of the group coordinator have no weights",
+}
 _NO_GROUP = (
     "kafka.group.id is required with group.mode={mode}. Add option('kafka.group.id', '<name>'), or read without a "
     "group: group.mode=off"

@@ -120,6 +120,17 @@ class GroupMode(Enum):
     """The stream reads all partitions and commits nothing, like Spark's own Kafka source."""
 
 
+class GroupProtocol(Enum):
+    """`kafka.group.protocol`: the protocol between the members of a group and its coordinator."""
+
+    CLASSIC = "classic"
+    """JoinGroup and SyncGroup: a member assigns the partitions."""
+    CONSUMER = "consumer"
+    """KIP-848, since Kafka 4.0: the group coordinator assigns them."""
+    AUTO = "auto"
+    """The consumer protocol if the cluster has it, else the classic one."""
+
+
 class OffsetsStorage(Enum):
     """`kafka.offsets.storage`: where a group commits whose brokers have no group protocol (0.8)."""
 
@@ -143,6 +154,9 @@ class GroupOptions:
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     strategies: tuple[str, ...] = ("streamgroup-range", "range", "roundrobin")
+    protocol: GroupProtocol = GroupProtocol.CLASSIC
+    remote_assignor: str | None = None
+    """The group coordinator's assignor under the consumer protocol. None: its default."""
     join_timeout_ms: int = 60_000
     rebalance_wait_ms: int = 30_000
     max_silence_ms: int | None = None

@@ -13,7 +13,7 @@ from streamgroup.options import kinds
 from streamgroup.options.client import TLS
 from streamgroup.options.rows import Effect, Option, Scope
 from streamgroup.options.tls import BROKERS, PEM, ZOOKEEPERS, TlsOptions, contradictions, warnings
-from streamgroup.options.types import GroupOptions, OffsetsStorage, ZooKeeperOptions
+from streamgroup.options.types import GroupOptions, GroupProtocol, OffsetsStorage, ZooKeeperOptions
 
 CONNECT = "zookeeper.connect"
 ENABLE = "zookeeper.ssl.client.enable"
@@ -206,8 +206,15 @@ def registered(
             "invalid value for option kafka.partition.assignment.strategy: all members of a group in ZooKeeper compute "
             "Java's range. Set 'range', or leave the option out"
         )
+    if group.protocol is GroupProtocol.CONSUMER:
+        problems.append(
+            "invalid value for option kafka.group.protocol: a group in ZooKeeper has a protocol of its own. Leave the "
+            "option out"
+        )
     changed = dataclasses.replace(
         group,
+        protocol=GroupProtocol.CLASSIC,
+        remote_assignor=None,
         session_timeout_ms=zookeeper.session_timeout_ms,
         heartbeat_interval_ms=min(group.heartbeat_interval_ms, max(1, zookeeper.session_timeout_ms // 3)),
         strategies=("range",),
@@ -239,6 +246,7 @@ def stored(
 _DUAL = "kafka.dual.commit.enabled"
 _NOT_IN_ZOOKEEPER = {
     "kafka.group.instance.id": "a group in ZooKeeper has no static members",
+    "kafka.group.remote.assignor": "all members of a group in ZooKeeper compute Java's range",
     "group.member.weight": "all members of a group in ZooKeeper compute Java's range",
     "kafka.session.timeout.ms": "a group in ZooKeeper has the session timeout of 'zookeeper.session.timeout.ms'",
 }

@@ -12,9 +12,15 @@ from typing import Any
 
 from streamgroup.errors import ErrorCode as E
 from streamgroup.group.commits import CommitMetadata
-from streamgroup.kafka.wire.messages.admin import DescribeGroupsRequest, DescribeGroupsResponse
+from streamgroup.kafka.wire.messages.admin import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from streamgroup.kafka.wire.messages.group import (
+    ConsumerGroupHeartbeatRequest,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
@@ -30,6 +36,7 @@ from streamgroup.kafka.wire.messages.group import (
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest
 from streamgroup.kafka.wire.schema import decode, encode
 from streamgroup.model import CommittedOffset, TopicPartition
+from tests.fakes.consumer_group import ConsumerGroup
 from tests.fakes.group import Clock, Group, GroupMember, GroupState, Reply, StoppedClock
 from tests.fakes.offsets import batch_bytes, commit_answer, fetch_answer, offsets_in, zookeepers_answer
 
@@ -41,9 +48,21 @@ class GroupCoordinator:
     offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     clock: Clock = field(default_factory=StoppedClock)
     initial_delay_s: float = 0.0
+    consumers: ConsumerGroup | None = None
+    """The group, if its members use the consumer protocol. None: they use the classic one."""
 
     def __post_init__(self) -> None:
-        self.group = Group(self.clock, self.initial_delay_s)
+        self._classic = Group(self.clock, self.initial_delay_s)
+
+    @property
+    def group(self) -> Group:
+        """The group, whose members use the classic protocol."""
+        assert self.consumers is None
+        return self._classic
+
+    @property
+    def keeper(self) -> Group | ConsumerGroup:
+        return self.consumers or self._classic
 
     @property
     def members(self) -> dict[str, GroupMember]:
@@ -51,7 +70,7 @@ class GroupCoordinator:
 
     @property
     def generation(self) -> int:
-        return self.group.generation
+        return self.keeper.generation
 
     def handle(self, request: Any, version: int, reply: Reply) -> None:
         """Answer a request, now or when the group has gathered."""
@@ -65,7 +84,14 @@ class GroupCoordinator:
             case LeaveGroupRequest():
                 reply(self._leave(request))
             case DescribeGroupsRequest():
-                reply(DescribeGroupsResponse(groups=tuple(map(self.group.described, request.groups))))
+                reply(DescribeGroupsResponse(groups=tuple(map(self.keeper.described, request.groups))))
+            case ConsumerGroupHeartbeatRequest():
+                assert self.consumers is not None
+                reply(self.consumers.heartbeat(request))
+            case ConsumerGroupDescribeRequest():
+                assert self.consumers is not None
+                described = tuple(map(self.consumers.described_consumers, request.group_ids))
+                reply(ConsumerGroupDescribeResponse(groups=described))
             case OffsetCommitRequest():
                 reply(self.commit(request))
             case OffsetFetchRequest():
@@ -106,15 +132,19 @@ class GroupCoordinator:
         """Why a commit is not accepted, or 0. While members are gathered it is accepted, while they sync it is not."""
         member_id, generation = request.member_id, request.generation_id_or_member_epoch
         if is_of_no_member(request):
-            return E.UNKNOWN_MEMBER_ID if self.members else 0
+            return E.UNKNOWN_MEMBER_ID if self.keeper.members else 0
+        if self.consumers is not None:
+            return self.consumers.refusal_of_commit(member_id, request.group_instance_id, generation)
         code = self.group.check(member_id, request.group_instance_id, generation)
         if not code and self.group.state is GroupState.COMPLETING:
             return E.REBALANCE_IN_PROGRESS
         return code
 
-    def refusal_of_partition(self, tp: TopicPartition) -> int:
+    def refusal_of_partition(self, request: OffsetCommitRequest, tp: TopicPartition) -> int:
         """Why an accepted commit does not count for one partition, or 0."""
-        return 0
+        if self.consumers is None or is_of_no_member(request):
+            return 0
+        return self.consumers.refusal_of_partition(request.member_id, request.generation_id_or_member_epoch, tp)
 
     def refusal_of_fetch(self) -> int:
         """Why the offsets are not told, or 0."""
@@ -123,10 +153,10 @@ class GroupCoordinator:
     def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Answer a commit at once."""
         code = self.refusal_of_commit(request)
-        if not code and request.member_id in self.members:
-            self.group.alive(request.member_id)
+        if not code and request.member_id in self.keeper.members:
+            self.keeper.alive(request.member_id)
         rows = offsets_in(request)
-        codes = {tp: code or self.refusal_of_partition(tp) for tp in rows}
+        codes = {tp: code or self.refusal_of_partition(request, tp) for tp in rows}
         self.store(request, {tp: row for tp, row in rows.items() if not codes[tp]})
         return commit_answer(request, codes.__getitem__)
 
@@ -177,8 +207,8 @@ class ScriptedCoordinator(GroupCoordinator):
             return too_large if batch_bytes(request.group_id, offsets_in(request)) > most else 0
         return code
 
-    def refusal_of_partition(self, tp: TopicPartition) -> int:
-        return E.UNKNOWN_TOPIC_OR_PARTITION if tp in self.deleted else 0
+    def refusal_of_partition(self, request: OffsetCommitRequest, tp: TopicPartition) -> int:
+        return E.UNKNOWN_TOPIC_OR_PARTITION if tp in self.deleted else super().refusal_of_partition(request, tp)
 
     def refusal_of_fetch(self) -> int:
         return self.fetch_refusals.pop(0) if self.fetch_refusals else 0
@@ -191,7 +221,7 @@ class ScriptedCoordinator(GroupCoordinator):
 
     def expel(self, member_id: str) -> None:
         """The member's session is over for the coordinator."""
-        self.group.remove(member_id)
+        self.keeper.remove(member_id)
 
     def gather(self) -> None:
         """A rebalance begins, as if another member had come."""

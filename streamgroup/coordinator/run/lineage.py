@@ -14,7 +14,7 @@ from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.steps import NOW, Steps, Until
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.group import events as ev
-from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity
+from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity, identity_in
 from streamgroup.model import GroupDescription, GroupState, MemberDescription
 
 DESCRIBE_TIMEOUT_S = 2.0
@@ -116,7 +116,7 @@ class LineageWatch:
             duplicate = check.described(group, now)
             if check.is_unchecked and self._unchecked != group.state:
                 self._unchecked = group.state
-                self._note(ev.WARNING, self._without_check(group.state))
+                self._note(ev.WARNING, self._without_check(group))
             if check.admitted or check.asking:
                 self._identify(encode_identity(check.identity), check.asking, now)
             if duplicate is not None and duplicate.member_id != self._seen:
@@ -128,13 +128,18 @@ class LineageWatch:
                     f"Waiting at most {self._session_timeout_s:g} s (session.timeout.ms) until it has left",
                 )
 
-    def _without_check(self, state: str) -> str:
-        who = f"group {self._group}: cannot check for a second query on a copy of this checkpoint"
+    def _without_check(self, group: GroupDescription) -> str:
+        who, state = f"group {self._group}: cannot check for a second query on a copy of this checkpoint", group.state
+        if group.shows_members:
+            return (
+                f"{who} among the members of the classic protocol: the group has members of the consumer protocol "
+                "(KIP-848), too, and the broker does not return the user data of the others. The query continues "
+                "without this check. Make sure that no other query uses a copy of the checkpoint"
+            )
         if state == GroupState.DEAD:
             return (
-                f"{who}: other members use the consumer group protocol of KIP-848 (group.protocol=consumer), and the "
-                f"broker does not return the user data of members in such a group. The query continues without the "
-                "check. Make sure that no other query uses a copy of the checkpoint"
+                f"{who}: the broker does not describe the group (state Dead). The query continues without the check. "
+                "Make sure that no other query uses a copy of the checkpoint"
             )
         return (
             f"{who} yet: the group has not been stable for {self._session_timeout_s:g} s (session.timeout.ms), its "
@@ -151,22 +156,23 @@ DEAD_TIMEOUT_S = 2.0
 
 
 def identity_of(member: MemberDescription) -> RunIdentity | None:
-    """Return lineage and run id from a member's user data; None for other clients, or while the group rebalances."""
-    return decode_identity(member.user_data)
+    """Return lineage and run id of a member; None for other clients, or while a classic group rebalances."""
+    return decode_identity(member.user_data) or identity_in(member.member_id)
 
 
 def find_duplicates(group: GroupDescription, me: RunIdentity, member_id: str) -> dict[str, MemberDescription]:
     """Return by run id the other members with the lineage of `me` that have precedence over `me`.
 
     A member has precedence if it is admitted, or if its run id sorts before the run id of `me`. All members decide from
-    the same description, so exactly one of several that join at once is not refused.
+    the same description, so exactly one of several that join at once is not refused. Under the consumer protocol nobody
+    shows whether it is admitted, so each member counts; how long `me` waits for it then decides (`_patience`).
     """
     duplicates = {}
     for member in group.members:
         other = identity_of(member)
         if other is None or member.member_id == member_id or other.lineage != me.lineage or other.run == me.run:
             continue
-        if other.admitted or other.run < me.run:
+        if other.admitted is not False or other.run < me.run:
             duplicates[other.run] = member
     return duplicates
 
@@ -256,10 +262,11 @@ class DuplicateLineageCheck:
         duplicate of the first description, or any duplicate that joined later, has been in the group for a session
         timeout.
         """
-        if group.state != GroupState.STABLE:
+        if not group.shows_members:
             self._take_undescribed(now, is_dead=group.state == GroupState.DEAD)
             return None
-        self._undescribed, self.is_unchecked = None, False
+        self._undescribed = None
+        self.is_unchecked = any(member.hides_user_data for member in group.members if not self._is_me(member))
         duplicates = find_duplicates(group, self._me, self._member_id)
         self._has_duplicate = bool(duplicates)
         self._clear &= not duplicates
@@ -272,10 +279,13 @@ class DuplicateLineageCheck:
             return None
         run = min(duplicates, key=lambda run: self._waiting_since[self._wait_of(run)])
         # The answer may be read long after it was sent, by a process that was stopped meanwhile.
-        if self._asked_at - self._waiting_since[self._wait_of(run)] >= self._session_timeout_s:
+        if self._asked_at - self._waiting_since[self._wait_of(run)] >= self._patience(duplicates[run]):
             raise ConfigError(self._refusal(run, duplicates[run]))
         self._ask_at = now + LOOK_AGAIN_S
         return duplicates[run]
+
+    def _is_me(self, member: MemberDescription) -> bool:
+        return member.member_id == self._member_id
 
     def _take_undescribed(self, now: float, *, is_dead: bool) -> None:
         """Evaluate a description without the members' user data. It delays the query for a limited time."""
@@ -295,6 +305,16 @@ class DuplicateLineageCheck:
             self._first_duplicates = frozenset(runs)
         self._first_duplicates &= runs  # one that was gone and is back has joined: it is not a dead predecessor
         self._waiting_since = {wait: self._waiting_since.get(wait, now) for wait in map(self._wait_of, runs)}
+
+    def _patience(self, duplicate: MemberDescription) -> float:
+        """Return how long this query waits for a duplicate to leave: one session timeout, as a dead member takes.
+
+        Under the consumer protocol of two that join at once the one with the larger run id is refused first, and the
+        other one, which waits twice as long, sees it leave. A member that was admitted looks no more, and stays.
+        """
+        other = identity_of(duplicate)
+        is_first = other is not None and other.admitted is None and other.run > self._me.run
+        return (2 if is_first else 1) * self._session_timeout_s
 
     def _wait_of(self, run: str) -> str | None:
         """Return the key of `_waiting_since` for the duplicate with this run id."""

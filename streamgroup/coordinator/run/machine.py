@@ -368,8 +368,8 @@ class Run:
                     self._failure.set(error)
                 case ev.Assigned():
                     self._paused.assigned(action.partitions)
-                case ev.Joining() | ev.Lost() | ev.GaveUp() | ev.Left():
-                    pass  # reported above
+                case ev.Joining() | ev.Lost() | ev.GaveUp() | ev.Left() | ev.Released() | ev.Withheld():
+                    pass  # reported above, or for the member alone
                 case _:
                     self._actions.append(action)
         for steps in begun:

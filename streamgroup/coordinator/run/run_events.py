@@ -96,6 +96,7 @@ class RunEvents:
         self._counters = {kind: _Counter() for kind in RunEventKind}
         self._member = ""
         self._generation = -1
+        self._numbered = "generation"
         self._held = 0
         self._joining = ""
         self._cause = JoinCause.START
@@ -113,6 +114,8 @@ class RunEvents:
         match action:
             case ev.Joining(reason, cause=cause):
                 self._joining, self._cause = reason, cause
+            case ev.Released():
+                self._joining, self._cause = "gave up revoked partitions", JoinCause.REVOKED
             case ev.Assigned(member_id=""):  # not a member: it has all partitions, and nothing rebalances
                 self._held = len(action.partitions)
             case ev.Assigned():
@@ -129,12 +132,14 @@ class RunEvents:
         self._member, self._generation, self._held = given.member_id, given.generation, len(given.partitions)
         self._left = False
         self._causes[self._cause] += 1
+        self._numbered = "epoch" if given.is_epoch else "generation"
         kept = len(given.kept)
         self._report(RunEventKind.REBALANCE, INFO, given.line(self._group), self._joining, count=self._held, kept=kept)
+        self._joining, self._cause = "the group rebalances", JoinCause.GROUP
 
     def _lost(self, reason: str) -> None:
         held = counted(self._held, "partition")
-        words = f"{self._who}generation {self._generation} is lost ({reason}), {held}: rejoining"
+        words = f"{self._who}{self._numbered} {self._generation} is lost ({reason}), {held}: rejoining"
         self._report(RunEventKind.FENCE, WARNING, words, reason, count=self._held)
         self._held = 0
 

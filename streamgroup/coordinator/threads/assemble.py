@@ -11,6 +11,7 @@ from streamgroup.coordinator.run.interface import RunConfig, everything
 from streamgroup.coordinator.threads.group_backend import Committed, GroupBackend, RunInbox, Wanted
 from streamgroup.coordinator.threads.group_thread import GroupThread
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
+from streamgroup.group.consumer_membership import ConsumerMembership
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
@@ -20,11 +21,14 @@ from streamgroup.group.offsets.table_rows import Claimant
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
-from streamgroup.kafka.cluster.admin import committed, describe_groups
+from streamgroup.kafka.cluster.admin import committed, describe_any_group
 from streamgroup.kafka.cluster.interface import kafka_of
 from streamgroup.kafka.net.requester import requester_of
 from streamgroup.model import Dialect, GroupDescription, TopicPartition
-from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage, SourceOptions
+from streamgroup.options.types import GroupMode, GroupOptions, GroupProtocol, OffsetsStorage, SourceOptions
+
+CONSUMER_PROTOCOL = "group.version"
+"""The feature of a cluster that has the consumer protocol, from level 1 on (KIP-848)."""
 
 
 class BrokerBackend:
@@ -39,13 +43,23 @@ class BrokerBackend:
         inbox: RunInbox,
         watcher: LogWatcher,
     ) -> None:
+        self._options = options
         self._group = group
         self._watcher = watcher
         self.member = member
         self.thread = GroupThread(inbox, options.client, group.group_id, lambda: watcher.snapshot)
 
     def opened(self, dialect: Dialect) -> None:
-        """Do nothing: each connection detects its broker's release."""
+        """Choose the protocol of the group if the options leave that to the cluster. Raises TransportError."""
+        if not self._group.is_member or self._group.protocol is not GroupProtocol.AUTO:
+            return
+        timeout_s = self._options.client.default_api_timeout_ms / 1000
+        level = self._watcher.ask(
+            lambda cluster, until: kafka_of(cluster, until).finalized_level(CONSUMER_PROTOCOL, until), timeout_s
+        )
+        if level > 0:
+            config = member_config(self._options, self._group)
+            self.member.join_by(ConsumerMembership(config, random.Random()))
 
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
         """Return the group's committed offsets; empty without a group."""
@@ -57,10 +71,10 @@ class BrokerBackend:
         )
 
     def described(self, timeout: float) -> Future[GroupDescription]:
-        """Send DescribeGroups to the group coordinator."""
+        """Have the group coordinator describe the group, whatever its protocol is."""
         name = self._group.group_id
         return self._watcher.post(
-            lambda cluster, until: describe_groups(kafka_of(cluster, until), [name], until)[name], timeout
+            lambda cluster, until: describe_any_group(kafka_of(cluster, until), name, until), timeout
         )
 
 
@@ -124,6 +138,8 @@ def machine_of(
 
     `is_missed` is passed to `StandaloneMember`.
     """
+    if group.is_member and group.protocol is GroupProtocol.CONSUMER:
+        return ConsumerMembership(member_config(options, group), rng)
     if group.is_member:
         return Membership(member_config(options, group), rng)
     return standalone_of(options, group, rng, is_missed, through_brokers=in_zookeeper(group))
@@ -176,6 +192,7 @@ def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
         retry_backoff_max_ms=options.client.retry_backoff_max_ms,
         strategies=group.strategies,
         weight=group.weight,
+        remote_assignor=group.remote_assignor,
         requester=requester_of(options.client),
     )
 

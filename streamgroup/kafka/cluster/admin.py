@@ -22,6 +22,7 @@ from streamgroup.errors import (
 from streamgroup.kafka.cluster.kafka import ANY, KafkaCluster
 from streamgroup.kafka.wire.consumer import PROTOCOL_TYPE, decode_assignment, decode_subscription, each_partition
 from streamgroup.kafka.wire.messages.admin import (
+    ConsumerGroupAssignment,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupMember,
@@ -130,6 +131,17 @@ def describe_groups(cluster: KafkaCluster, groups: Collection[str], deadline: fl
     return {group: _describe(cluster, group, deadline) for group in sorted(groups)}
 
 
+def describe_any_group(cluster: KafkaCluster, group: str, deadline: float) -> GroupDescription:
+    """Return state and members of a group of either protocol of consumers. It is Dead if it does not exist."""
+    described = _describe(cluster, group, deadline)
+    if described.state != GroupState.DEAD:
+        return described
+    try:
+        return describe_consumer_group(cluster, group, deadline)
+    except UnsupportedVersionError:
+        return described
+
+
 def describe_consumer_group(cluster: KafkaCluster, group: str, deadline: float) -> GroupDescription:
     """Return state and members of a group of KIP-848. Brokers do not return the user data of its members.
 
@@ -151,20 +163,27 @@ def describe_consumer_group(cluster: KafkaCluster, group: str, deadline: float) 
     return of_coordinator(cluster, group, (ConsumerGroupDescribeRequest, lambda _: request), read, deadline)
 
 
+_CLASSIC = 0
+"""The type of a member of the classic protocol, since ConsumerGroupDescribe v1."""
+
+
 def _consumer(member: ConsumerGroupMember) -> MemberDescription:
-    assigned = sorted(
-        TopicPartition(topic.topic_name, partition)
-        for topic in member.assignment.topic_partitions
-        for partition in topic.partitions
-    )
     return MemberDescription(
         member.member_id,
         member.client_id,
         member.client_host,
         member.instance_id,
         member.subscribed_topic_names,
-        assigned=tuple(assigned),
+        assigned=_partitions(member.assignment),
+        hides_user_data=member.member_type == _CLASSIC,
+        epoch=member.member_epoch,
+        target=_partitions(member.target_assignment),
     )
+
+
+def _partitions(assignment: ConsumerGroupAssignment) -> tuple[TopicPartition, ...]:
+    each = (TopicPartition(t.topic_name, partition) for t in assignment.topic_partitions for partition in t.partitions)
+    return tuple(sorted(each))
 
 
 def committed(

@@ -43,6 +43,7 @@ from streamgroup.kafka.wire.messages.cluster import MetadataRequest
 from streamgroup.kafka.wire.messages.group import FindCoordinatorRequest, coordinator_request, read_coordinator
 from streamgroup.kafka.wire.messages.log import ListOffsetsRequest
 from streamgroup.kafka.wire.schema import Message, Request
+from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.text import MOST_NAMED, counted, first_of, host_ports
@@ -243,14 +244,22 @@ class KafkaCluster:
         Raises TransportError if a broker is unreachable.
         """
         brokers = self.snapshot((), deadline).brokers.values()
-        return min(self._version_of(broker, kind, deadline) for broker in brokers)
+        return min(self._versions_of(broker, deadline).highest(kind) for broker in brokers)
 
-    def _version_of(self, broker: Broker, kind: type[Request[Any]], deadline: float) -> int:
+    def finalized_level(self, feature: str, deadline: float) -> int:
+        """Return the level at which the cluster has finalized `feature`, 0 if it has not.
+
+        Raises TransportError if no broker answers by the deadline.
+        """
+        broker = next(iter(self.snapshot((), deadline).brokers.values()))
+        return self._versions_of(broker, deadline).features.get(feature, 0)
+
+    def _versions_of(self, broker: Broker, deadline: float) -> BrokerVersions:
         retry = self.retry(f"API versions of broker {broker}", deadline)
         while True:
             try:
                 connection = self._connected((broker.host, broker.port), self._attempt_until(deadline))
-                return connection.versions.highest(kind)
+                return connection.versions
             except TransportError as error:
                 retry.again(error)
 

@@ -214,9 +214,13 @@ def records(versions: str, *, nullable: str) -> Bytes | None:
     return _declare("records", versions, None, nullable=nullable)  # type: ignore[no-any-return]
 
 
-def struct(type_: type[S], versions: str, *, tag: int | None = None, tagged: str = "none") -> S:
-    """Declare a field that is a struct; its default has the defaults of all its fields."""
-    return _declare(type_, versions, type_(), tag=tag, tagged=tagged)  # type: ignore[no-any-return]
+@overload
+def struct(type_: type[S], versions: str, *, tag: int | None = None, tagged: str = "none") -> S: ...
+@overload
+def struct(type_: type[S], versions: str, *, nullable: str) -> S | None: ...
+def struct(type_: type[S], versions: str, *, nullable: str = "none", **rest: Any) -> Any:
+    """Declare a field that is a struct. Its default is None if it is nullable, else the defaults of all its fields."""
+    return _declare(type_, versions, type_() if nullable == "none" else None, nullable=nullable, **rest)
 
 
 @overload
@@ -224,13 +228,17 @@ def array(type_: Literal["int32", "int64"], versions: str, *, ignorable: bool = 
 @overload
 def array(type_: Literal["string"], versions: str, *, ignorable: bool = False) -> tuple[str, ...]: ...
 @overload
-def array(type_: Literal["string"], versions: str, *, nullable: str) -> tuple[str, ...] | None: ...
+def array(
+    type_: Literal["string"], versions: str, *, nullable: str, default: None = None
+) -> tuple[str, ...] | None: ...
 @overload
 def array(
     type_: type[S], versions: str, *, ignorable: bool = False, tag: int | None = None, tagged: str = "none"
 ) -> tuple[S, ...]: ...
 @overload
-def array(type_: type[S], versions: str, *, nullable: str, ignorable: bool = False) -> tuple[S, ...] | None: ...
-def array(type_: Any, versions: str, **rest: Any) -> Any:
+def array(
+    type_: type[S], versions: str, *, nullable: str, default: None = None, ignorable: bool = False
+) -> tuple[S, ...] | None: ...
+def array(type_: Any, versions: str, *, default: tuple[Any, ...] | None = (), **rest: Any) -> Any:
     """Declare an array, held as a tuple."""
-    return _declare(type_, versions, (), is_array=True, **rest)
+    return _declare(type_, versions, default, is_array=True, **rest)

@@ -224,7 +224,10 @@ def _value_reader(spec: FieldSpec, version: int, flexible: bool) -> tuple[Read, 
 def _item_reader(type_: str | type[Struct], version: int, flexible: bool, nullable: bool) -> tuple[Read, int]:
     if isinstance(type_, str):
         return reader(type_, flexible, nullable)
-    return _reader(type_, version, flexible)
+    if not nullable:
+        return _reader(type_, version, flexible)
+    read_struct, _ = _reader(type_, version, flexible)
+    return lambda buffer: None if buffer.unpack(INT8)[0] < 0 else read_struct(buffer), INT8.size
 
 
 def _read_tags(reader: Reader, made: Any, known: dict[int | None, tuple[Put, Read]]) -> None:
@@ -306,7 +309,19 @@ def _write_step(cls: type[Struct], spec: FieldSpec, version: int, flexible: bool
 
 def _value_writer(spec: FieldSpec, version: int, flexible: bool) -> Write:
     item = writer(spec.type, flexible) if isinstance(spec.type, str) else _writer(spec.type, version, flexible)
-    return array_writer(item, flexible) if spec.is_array else item
+    if spec.is_array:
+        return array_writer(item, flexible)
+    is_nullable = not isinstance(spec.type, str) and version in spec.nullable
+    return _nullable_struct_writer(item) if is_nullable else item
+
+
+def _nullable_struct_writer(write_struct: Write) -> Write:
+    def write(out: bytearray, value: Any) -> None:
+        out += INT8.pack(-1 if value is None else 1)
+        if value is not None:
+            write_struct(out, value)
+
+    return write
 
 
 # -- readers and writers of the types ----------------------------------------------------------------------------------

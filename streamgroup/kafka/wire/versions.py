@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroup.errors import UnsupportedVersionError
@@ -25,11 +25,14 @@ class BrokerVersions:
     ranges: Mapping[int, tuple[int, int]]
     release: str = ""
     """The release (`0.9`) of a broker that does not support ApiVersions; empty if the ranges are from ApiVersions."""
+    features: Mapping[str, int] = field(default_factory=dict)
+    """The level at which the cluster has finalized each feature (KIP-584), since Kafka 2.7."""
 
     @classmethod
     def of(cls, response: ApiVersionsResponse, broker: str) -> BrokerVersions:
         """Return the versions in an ApiVersions response."""
-        return cls(broker, {api.api_key: (api.min_version, api.max_version) for api in response.api_keys})
+        ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        return cls(broker, ranges, features={f.name: f.max_version_level for f in response.finalized_features})
 
     def supports(self, request_type: type[Request[Any]], version: int) -> bool:
         lowest, highest = self.ranges.get(request_type.API_KEY, (0, -1))

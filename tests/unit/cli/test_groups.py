@@ -592,7 +592,10 @@ def test_killed_and_busy_coordinators_are_left_out(
     (home / str(JVM) / "killed.sock").touch()
     busy.may_answer.clear()
     tell(serve("r1"), group="g", member="m-1", trouble=COUNTERS)
-    assert troubles("g") == {"m-1": COUNTERS}
+    deadline = time.monotonic() + 30.0
+    while not (found := troubles("g")) and time.monotonic() < deadline:
+        pass  # this process may be too busy itself to answer in time
+    assert found == {"m-1": COUNTERS}
     busy.may_answer.set()
 
 

@@ -6,12 +6,14 @@ A query here is Spark: it asks for batches, sinks them and remembers how far it 
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 from streamgroup.coordinator.planning.batch import next_document, replay_ranges
 from streamgroup.errors import StreamGroupError
 from streamgroup.group import events as ev
+from streamgroup.group.consumer_membership import ConsumerMembership
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Member, MemberAction, Resolve
 from streamgroup.group.membership import Membership
@@ -29,6 +31,7 @@ from streamgroup.model import (
     TopicInfo,
     TopicPartition,
 )
+from tests.fakes.consumer_group import ConsumerGroup, Release
 from tests.fakes.group_coordinator import ScriptedCoordinator, through_bytes
 from tests.fakes.offsets import OFFSETS_VERSION
 
@@ -62,13 +65,16 @@ def member_of(membership: Any, ledger: Ledger, instance_id: str | None = None) -
 class QueryRun:
     """One run of a query: Spark, its sink and the member. `start` is the newest document in Spark's commits."""
 
+    membership: Membership | ConsumerMembership
+
     def __init__(self, world: GroupWorld, name: str, start: Document, topics: tuple[str, ...], **config: Any) -> None:
         self.world = world
         self.name = name
         self.topics = topics
         self.start = start
         self.ledger = Ledger("g", name, "lineage")
-        self.membership = Membership(MemberConfig("g", **config), random.Random(name))
+        machine = Membership if world.coordinator.consumers is None else ConsumerMembership
+        self.membership = machine(MemberConfig("g", **config), random.Random(name))
         self.member = member_of(self.membership, self.ledger, config.get("instance_id"))
         self.handed: tuple[OffsetRange, ...] = ()
         self.log: list[MemberAction] = []
@@ -189,11 +195,17 @@ class GroupWorld:
         query.act(query.member.step(ev.Start(query.topics), self.now))
         self.tell_topics(query)
 
-    def tell_topics(self, query: QueryRun) -> None:
+    def topics(self) -> dict[str, TopicInfo]:
+        """The topics that there are. All but t have an id with their name."""
         counts = {"t": self.partitions, **self.more}
         infos = {name: tuple(PartitionInfo(n, n % 2, 1) for n in range(count)) for name, count in counts.items()}
-        known = {name: TopicInfo(name, of, self.topic_id) for name, of in infos.items() if of}
-        query.act(query.member.step(ev.MetadataRefreshed(known, frozenset(counts)), self.now))
+        others = {name: str(uuid.uuid5(uuid.NAMESPACE_URL, name)) for name in counts}
+        ids = others | {"t": self.topic_id}
+        return {name: TopicInfo(name, of, ids[name]) for name, of in infos.items() if of}
+
+    def tell_topics(self, query: QueryRun) -> None:
+        asked = frozenset({"t", *self.more})
+        query.act(query.member.step(ev.MetadataRefreshed(self.topics(), asked), self.now))
 
     def produce(self, count: int) -> None:
         self.ends = {tp: end + count for tp, end in self.ends.items()}
@@ -201,7 +213,7 @@ class GroupWorld:
     def die(self, query: QueryRun) -> None:
         """The process is killed; its session is over."""
         self.queries.remove(query)
-        if query.membership.member_id in self.coordinator.members:
+        if query.membership.member_id in self.coordinator.keeper.members:
             self.coordinator.expel(query.membership.member_id)
         self.run()
 
@@ -288,6 +300,46 @@ class GroupWorld:
             late()
         else:
             self.queue.append(lambda: through_bytes(self.coordinator, request, version, reply))
+
+
+class ConsumerWorld(GroupWorld):
+    """The same, where the members use the consumer protocol and `release` says which brokers there are."""
+
+    def __init__(self, partitions: int = 2, end: int = 0, release: Release | None = None, **config: Any) -> None:
+        super().__init__(partitions, end, **config)
+        self.topic_id = str(uuid.uuid5(uuid.NAMESPACE_URL, "t"))
+        self.group = self.coordinator.consumers = ConsumerGroup(
+            WorldClock(self), self.topics, session_s=SESSION_S, release=release or Release()
+        )
+
+    def join(self, query: QueryRun) -> None:
+        """Spark has asked for a batch, so the member knows the checkpoint before it joins."""
+        query.poll()
+        super().join(query)
+
+    def epochs(self) -> dict[str, int]:
+        """The epoch of each query, as its member has it."""
+        return {query.name: query.ledger.generation for query in self.queries}
+
+
+class WorldClock:
+    """The time of a world, for the timers of its group."""
+
+    def __init__(self, world: GroupWorld) -> None:
+        self._world = world
+
+    @property
+    def now(self) -> float:
+        return self._world.now
+
+    def at(self, time: float, act: Callable[[], None]) -> None:
+        self._world.timers.append((time, act))
+
+    def after(self, seconds: float, act: Callable[[], None]) -> None:
+        self.at(self.now + seconds, act)
+
+    def note(self, who: str, what: str) -> None:
+        pass
 
 
 def offsets(world: GroupWorld) -> dict[int, int]:

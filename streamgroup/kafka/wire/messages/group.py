@@ -1,8 +1,23 @@
-"""FindCoordinator, which returns the group coordinator of a group; JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+"""FindCoordinator and the requests of group members.
+
+JoinGroup, SyncGroup, Heartbeat and LeaveGroup are of the classic protocol, ConsumerGroupHeartbeat of that of KIP-848.
+"""
 
 from __future__ import annotations
 
-from streamgroup.kafka.wire.fields import Struct, array, boolean, byte_string, int8, int16, int32, message, string
+from streamgroup.kafka.wire.fields import (
+    Struct,
+    array,
+    boolean,
+    byte_string,
+    int8,
+    int16,
+    int32,
+    message,
+    string,
+    struct,
+    uuid,
+)
 from streamgroup.kafka.wire.primitives import Bytes
 from streamgroup.kafka.wire.schema import Message, Request
 from streamgroup.model import Broker
@@ -184,6 +199,56 @@ class FindCoordinatorRequest(Request[FindCoordinatorResponse], api_key=10, versi
     key: str = string("0-3")
     key_type: int = int8("1+", default=GROUP_KEY)
     coordinator_keys: tuple[str, ...] = array("string", "4+")
+
+
+@message
+class HeartbeatTopicPartitions(Struct):
+    """The partitions of one topic, by its id, in ConsumerGroupHeartbeat."""
+
+    topic_id: str = uuid("0+")
+    partitions: tuple[int, ...] = array("int32", "0+")
+
+
+@message
+class HeartbeatAssignment(Struct):
+    """The partitions that a member may own, in a ConsumerGroupHeartbeat response."""
+
+    topic_partitions: tuple[HeartbeatTopicPartitions, ...] = array(HeartbeatTopicPartitions, "0+")
+
+
+@message
+class ConsumerGroupHeartbeatResponse(Message, versions="0-1", flexible=0):
+    """The response to ConsumerGroupHeartbeat. `assignment` is None if it has not changed."""
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+    member_id: str | None = string("0+", nullable="0+", default=None)
+    member_epoch: int = int32("0+")
+    heartbeat_interval_ms: int = int32("0+")
+    assignment: HeartbeatAssignment | None = struct(HeartbeatAssignment, "0+", nullable="0+")
+
+
+@message
+class ConsumerGroupHeartbeatRequest(Request[ConsumerGroupHeartbeatResponse], api_key=68, versions="0-1", flexible=0):
+    """Joins, stays in or leaves a group of KIP-848. A field that is None, or -1, has not changed.
+
+    `member_epoch` is 0 to join, -1 to leave, and -2 if a static member leaves for a while. From v1 the client chooses
+    the member id (KIP-1082).
+    """
+
+    group_id: str = string("0+")
+    member_id: str = string("0+")
+    member_epoch: int = int32("0+")
+    instance_id: str | None = string("0+", nullable="0+", default=None)
+    rack_id: str | None = string("0+", nullable="0+", default=None)
+    rebalance_timeout_ms: int = int32("0+", default=-1)
+    subscribed_topic_names: tuple[str, ...] | None = array("string", "0+", nullable="0+", default=None)
+    subscribed_topic_regex: str | None = string("1+", nullable="1+", default=None)
+    server_assignor: str | None = string("0+", nullable="0+", default=None)
+    topic_partitions: tuple[HeartbeatTopicPartitions, ...] | None = array(
+        HeartbeatTopicPartitions, "0+", nullable="0+", default=None
+    )
 
 
 # -- in one shape: up to v3 FindCoordinator names one group, from v4 a list of groups (KIP-699) -------------
