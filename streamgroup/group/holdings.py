@@ -219,7 +219,7 @@ class Held:
     gained_after: int
     """The sequence of the newest document that had been passed to Spark when the partition was gained (R20)."""
     epoch: int = -1
-    """The number of the generation in which the partition was gained, as commits have it (R7)."""
+    """The generation, as commits have it (R7), or under the consumer protocol the epoch in which it was gained."""
     topic_id: str = NO_TOPIC_ID
     leader_epoch: int = UNKNOWN_EPOCH
     """The leader epoch of the position. A newer epoch replaces it once the log has been checked (R8)."""

@@ -223,8 +223,11 @@ class Ledger:
         revoked: Collection[TopicPartition] = (),
         *,
         leader_id: str = "",
+        is_epoch: bool = False,
     ) -> None:
         """Store an assignment. For partitions that are not in `kept`, R5 determines the position.
+
+        `is_epoch`: `generation` is a member's epoch, which moves while the member keeps its partitions (R39).
 
         `revoked` partitions (R25) are no longer planned. They stay until `give_up`, so that their batch in flight can
         be committed.
@@ -238,9 +241,9 @@ class Ledger:
         self.member_id, self.generation = member_id, generation
         # The table is left when Kafka deletes a group, and generations begin at 1 again. The id of a leader is unique.
         self._epoch = zlib.crc32(f"{generation} {leader_id}".encode()) if self._in_table else generation
-        gained_in = {tp: before[tp].epoch for tp in before.keys() & kept}
-        last = self._batches.last_sequence
-        self.held = {tp: still.get(tp) or Held(last, gained_in.get(tp, self._epoch)) for tp in partitions}
+        self.held = {tp: still.get(tp) or Held(self._batches.last_sequence) for tp in partitions}
+        for tp, held in self.held.items():
+            held.epoch = before[tp].epoch if is_epoch and tp in kept else self._epoch
         self.held |= {tp: held for tp, held in still.items() if held.leaving}
         self._changed()
         self.commits.interrupted(kept=bool(still))

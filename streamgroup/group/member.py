@@ -360,6 +360,7 @@ class Member:
                         kept,
                         revoked,
                         leader_id=action.leader_id,
+                        is_epoch=action.is_epoch,
                     )
                     self._forget_requests()
                     if any(tp.topic not in self._topics for tp in action.partitions):

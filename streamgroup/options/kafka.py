@@ -80,8 +80,8 @@ _GROUP = (
     used(
         "session.timeout.ms",
         "Milliseconds without a heartbeat after which the coordinator moves a member's partitions to other members. "
-        "With `kafka.group.protocol=consumer` that is the broker's `group.consumer.session.timeout.ms`; this must not be "
-        "above it.",
+        "With `kafka.group.protocol=consumer` that is the broker's `group.consumer.session.timeout.ms`; this must not "
+        "be above it.",
         kinds.POSITIVE,
         "group.session_timeout_ms",
         scope=Scope.MEMBER,

@@ -287,11 +287,11 @@ def test_auto_is_the_consumer_protocol_on_such_a_cluster(group: Group, writer: W
 
 
 def test_auto_is_the_classic_protocol_on_an_older_cluster_and_consumer_an_error(
-    kafka3: KafkaServer, make_topic: MakeTopic
+    kafka39: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka3, 2)
-    group = Group(kafka3, topic, f"auto-{topic}")
-    writer = Writer(kafka3, topic, 2)
+    topic = make_topic(kafka39, 2)
+    group = Group(kafka39, topic, f"auto-{topic}")
+    writer = Writer(kafka39, topic, 2)
     writer.send(20)
     with group.running("one", **AUTO) as (one,):
         wait_until(lambda: values(one) == Counter(writer.sent), "all is read")
@@ -309,23 +309,26 @@ def test_a_group_migrates_to_the_consumer_protocol_and_back_under_load(
 ) -> None:
     """One query after the other is stopped and started with the other protocol. The group never stops."""
     every: list[Member] = []
-    with writer.writing(), ExitStack() as stack:
-        for protocol in peers:
-            every.append(stack.enter_context(Peer(group, protocol)))
+    with ExitStack() as stack:
         running = {name: stack.enter_context(group.query(name, **CLASSIC)) for name in ("a", "b")}
         every += running.values()
+        for protocol in peers:  # Kafka 4.0 cannot convert a group that is gathering (UNKNOWN_SERVER_ERROR)
+            wait_until(lambda: all(member.held for member in every), "all hold partitions")
+            every.append(stack.enter_context(Peer(group, protocol)))
         wait_until(lambda: all(member.held for member in every), "all hold partitions")
-        for protocol in (CONSUMER, CLASSIC, AUTO):
-            for name, old in tuple(running.items()):
-                goes_on(list(running.values()), 20)
-                old.stop()
-                new = group.query(name, **protocol)
-                new.offsets, new.finished, new.sunk = old.offsets, old.finished, old.sunk
-                every[every.index(old)] = new
-                running[name] = stack.enter_context(new)
-                wait_until(lambda new=new: new.held, "the member is back", 60)
-        goes_on(list(running.values()), 20)
-    wait_until(lambda: values(*every).keys() >= set(writer.sent), "everything is read")
+        with writer.writing():
+            for protocol in (CONSUMER, CLASSIC, AUTO):
+                for name, old in tuple(running.items()):
+                    goes_on(list(running.values()), 20)
+                    old.stop()
+                    new = group.query(name, **protocol)
+                    new.offsets, new.finished, new.sunk = old.offsets, old.finished, old.sunk
+                    every[every.index(old)] = new
+                    running[name] = stack.enter_context(new)
+                    wait_until(lambda new=new: new.held, "the member is back", 60)
+            goes_on(list(running.values()), 20)
+        wait_until(lambda: values(*every).keys() >= set(writer.sent), "everything is read")
+        wait_until(lambda: group.ends() == offsets(group.committed()), "everything is committed")
     assert values(*every).keys() == set(writer.sent)
     assert [member.error for member in every if isinstance(member, Peer)] == [""] * len(peers)
 

@@ -35,6 +35,9 @@ STRUCTS_NAMED_OTHERWISE = {
     ("FindCoordinatorResponse", "Coordinator"): "FoundCoordinator",
     ("ConsumerProtocolSubscription", "TopicPartition"): "TopicPartitions",
     ("ConsumerProtocolAssignment", "TopicPartition"): "TopicPartitions",
+    ("ConsumerGroupHeartbeatRequest", "TopicPartitions"): "HeartbeatTopicPartitions",
+    ("ConsumerGroupHeartbeatResponse", "TopicPartitions"): "HeartbeatTopicPartitions",
+    ("ConsumerGroupHeartbeatResponse", "Assignment"): "HeartbeatAssignment",
     ("ConsumerGroupDescribeResponse", "DescribedGroup"): "DescribedConsumerGroup",
     ("ConsumerGroupDescribeResponse", "Member"): "ConsumerGroupMember",
     ("ConsumerGroupDescribeResponse", "Assignment"): "ConsumerGroupAssignment",
@@ -103,11 +106,11 @@ def their_field(message: Any, field: Any, version: int) -> Layout:
 
 def their_default(field: Any, fields: tuple[Layout, ...]) -> Any:
     text = field.get("default")
+    if text == "null":
+        return None
     if field["type"].startswith("[]"):
         assert text is None
         return ()
-    if text == "null":
-        return None
     if text is None:
         return {f.name: f.default for f in fields} or ZEROS.get(field["type"], 0)
     if field["type"] == "bool":

@@ -12,14 +12,13 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
-from streamgroup.errors import ErrorCode
+from streamgroup.errors import ErrorCode, error_of
 from streamgroup.kafka.wire import consumer
 from streamgroup.kafka.wire.frames import decode_response, encode_request
 from streamgroup.kafka.wire.messages import admin, cluster, group, log, offsets, produce, sasl, topics
@@ -96,7 +95,7 @@ def converse(server: KafkaServer) -> Conversation:
     talk = Conversation(server)
     topic, topic_id = create(talk, 0)
     write_transactions(talk.bootstrap_servers, topic)
-    describe_consumers(talk, topic)
+    live_as_consumers(talk, topic)
     for round_ in range(talk.rounds()):
         talk.ask(
             cluster.ApiVersionsRequest(client_software_name="conversation", client_software_version="1"),
@@ -326,19 +325,28 @@ def administrate(talk: Conversation, round_: int, name: str, topic: str) -> None
     assert forgotten.error_code == 0
 
 
-def describe_consumers(talk: Conversation, topic: str) -> None:
-    """ConsumerGroupDescribe of a group with one member. Kafka 3.9 has v0 alone, and such groups by a feature only."""
-    name, highest = "consumers", talk.versions.highest(admin.ConsumerGroupDescribeRequest)
-    settings = {"bootstrap.servers": talk.bootstrap_servers, "group.id": name, "group.protocol": "consumer"}
-    with closing(Consumer({**settings, "log_level": 0})) as member:
-        member.subscribe([topic])
-        for _ in attempts() if highest else ():
-            member.poll(0.1)
-            if member.assignment():
+def live_as_consumers(talk: Conversation, topic: str) -> None:
+    """ConsumerGroupHeartbeat and ConsumerGroupDescribe. Kafka 3.9 has v0 alone, and such groups by a feature only."""
+    name, highest = "consumers", talk.versions.highest(group.ConsumerGroupHeartbeatRequest)
+    find(talk, 4, name)
+    for version in range(highest + 1):
+        join = group.ConsumerGroupHeartbeatRequest(
+            group_id=name,
+            member_id="conversation" if version else "",
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=(topic,),
+            topic_partitions=(),
+        )
+        for _ in attempts():
+            joined = talk.ask(join, version)
+            if not error_of(joined.error_code).retriable:
                 break
-        for version in range(highest + 1):
-            (found,) = talk.ask(admin.ConsumerGroupDescribeRequest(group_ids=(name,)), version).groups
-            assert len(found.members) == bool(highest)
+            del talk.exchanges[join.NAME, version]
+        assert bool(joined.error_code) == (highest == 0)
+        (found,) = talk.ask(admin.ConsumerGroupDescribeRequest(group_ids=(name,)), version).groups
+        assert [each.member_id for each in found.members] == ([joined.member_id] if highest else [])
+        leave = {"member_id": joined.member_id or "", "member_epoch": -1}
+        talk.ask(group.ConsumerGroupHeartbeatRequest(group_id=name, **leave), version)
 
 
 def change_topics(talk: Conversation, round_: int) -> None:

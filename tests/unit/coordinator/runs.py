@@ -123,7 +123,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         monkeypatch.setattr(log_watcher, "open_cluster", logs.of)
         monkeypatch.setattr(assemble, "committed", lambda cluster, name, deadline, in_zookeeper: dict(group.offsets))
         alone = GroupDescription("g", GroupState.STABLE)
-        monkeypatch.setattr(assemble, "describe_groups", lambda cluster, names, deadline: {"g": alone})
+        monkeypatch.setattr(assemble, "describe_any_group", lambda cluster, name, deadline: alone)
         run = Run(options or source(), group, logs, held, home)
         run.pollers = pollers
         runs.append(run)

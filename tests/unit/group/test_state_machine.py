@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamgroup.group import events as ev
+from streamgroup.group.consumer_membership import ConsumerMembership
 from streamgroup.group.membership import Membership
 from streamgroup.group.requests import Purpose, Timer
 from streamgroup.group.standalone import StandaloneMember
@@ -282,4 +283,5 @@ TestAnyWorld.settings = TestAnyCooperativeWorld.settings = settings(
 
 
 def test_every_timer_is_heard_somewhere() -> None:
-    assert {cue for _, cue in TABLE if isinstance(cue, Timer)} == set(Timer)
+    tables = (TABLE, ConsumerMembership.TABLE)
+    assert {cue for table in tables for _, cue in table if isinstance(cue, Timer)} == set(Timer)

@@ -23,6 +23,7 @@ from streamgroup.options.types import (
     FetchOptions,
     GroupMode,
     GroupOptions,
+    GroupProtocol,
     Isolation,
     LimitOptions,
     OffsetsStorage,
@@ -144,6 +145,8 @@ EXAMPLES = {
     "group.maxSilence": ("10m", 600_000),
     "kafka.heartbeat.interval.ms": ("1000", 1_000),
     "kafka.max.poll.interval.ms": ("7", 7),
+    "kafka.group.protocol": ("Consumer", GroupProtocol.CONSUMER),
+    "kafka.group.remote.assignor": ("range", "range"),
     "kafka.partition.assignment.strategy": (
         "org.apache.kafka.clients.consumer.RoundRobinAssignor,range,roundrobin,"
         "org.apache.kafka.clients.consumer.CooperativeStickyAssignor,cooperative-sticky",
@@ -186,6 +189,7 @@ KEY_IN_PEM = {
     "kafka.ssl.keystore.certificate.chain": "env:CHAIN",
 }
 NEEDS = {
+    "kafka.group.remote.assignor": {"kafka.group.protocol": "consumer"},
     "zookeeper": IN_ZOOKEEPER,
     "kafka.dual.commit.enabled": STORED,
     "tls": WITH_TLS,
@@ -274,7 +278,6 @@ def test_a_group_in_zookeeper_has_no_offset_table() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("kafka.group.protocol", "consumer"),
         ("kafka.partition.assignment.strategy", "range,sticky"),
         ("kafka.partition.assignment.strategy", "org.apache.kafka.clients.consumer.StickyAssignor"),
     ],
@@ -282,6 +285,31 @@ def test_a_group_in_zookeeper_has_no_offset_table() -> None:
 def test_an_unsupported_value_is_never_silently_ignored(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"(?s)^invalid value .* for option {name}: .*not supported yet"):
         parse_source({**STREAM, name: value}, streaming=True)
+
+
+CONSUMER = {"kafka.group.protocol": "consumer"}
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({**CONSUMER, "kafka.partition.assignment.strategy": "range"}, r"strategy has no effect with .*=consumer"),
+        ({**CONSUMER, "kafka.heartbeat.interval.ms": "1000"}, r"group\.consumer\.heartbeat\.interval\.ms"),
+        ({**CONSUMER, "group.member.weight": "2"}, r"have no weights"),
+        ({"kafka.group.remote.assignor": "range"}, r"has no effect with kafka\.group\.protocol=classic"),
+        ({**CONSUMER, **IN_ZOOKEEPER}, r"a group in ZooKeeper has a protocol of its own"),
+    ],
+)
+def test_what_has_no_effect_under_the_protocol_of_the_group_is_refused(options: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        parse_source({**STREAM, **options}, streaming=True)
+
+
+def test_with_auto_options_of_both_protocols_are_accepted() -> None:
+    auto = {"kafka.group.protocol": "auto", "kafka.partition.assignment.strategy": "range"}
+    group = stream(**auto, **{"kafka.group.remote.assignor": "uniform", "group.member.weight": "1"}).group
+    assert group is not None
+    assert (group.protocol, group.strategies, group.remote_assignor) == (GroupProtocol.AUTO, ("range",), "uniform")
 
 
 def test_ignored_options_are_logged_once_for_each_reason() -> None:

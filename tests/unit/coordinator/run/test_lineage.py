@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -20,7 +21,14 @@ from streamgroup.coordinator.run.lineage import (
 )
 from streamgroup.errors import BrokerError, ConfigError, TransportError
 from streamgroup.group import events as ev
-from streamgroup.group.user_data import MOST_WEIGHT, RunIdentity, decode_identity, encode_identity
+from streamgroup.group.user_data import (
+    MOST_WEIGHT,
+    RunIdentity,
+    decode_identity,
+    encode_identity,
+    identity_in,
+    member_id_of,
+)
 from streamgroup.model import GroupDescription, MemberDescription
 from tests.unit.coordinator.run.run_shell import Call
 
@@ -417,7 +425,7 @@ def test_a_predecessor_that_has_gone_meanwhile_is_forgotten(between: GroupDescri
 
 @pytest.mark.parametrize(
     ("state", "text"),
-    [("Dead", "other members use the consumer group protocol of KIP-848"), ("Preparing", "not been stable")],
+    [("Dead", "does not describe the group (state Dead)"), ("Preparing", "not been stable")],
 )
 def test_a_run_that_goes_on_without_the_check_warns_once(state: str, text: str) -> None:
     asked = Asked(session_s=DEAD_TIMEOUT_S)
@@ -429,6 +437,74 @@ def test_a_run_that_goes_on_without_the_check_warns_once(state: str, text: str) 
         assert asked.now <= 100.0 + DEAD_TIMEOUT_S + 2 * LOOK_AGAIN_S
     assert asked.warnings(text) == 1
     assert asked.told == []
+
+
+# -- the consumer protocol: member ids show lineage and run, and nobody shows whether it is admitted ------------------
+
+
+def consumer(run: str, lineage: str = "l") -> MemberDescription:
+    return MemberDescription(member_id_of(RunIdentity(lineage, run), random.Random()), epoch=1)
+
+
+def fates(runs: list[str], joined: dict[str, float], seconds: float) -> dict[str, str]:
+    """What becomes of members of one lineage that join at these times: `admitted`, or `refused` by then."""
+    checks = {run: DuplicateLineageCheck("g", RunIdentity("l", run), 45.0) for run in runs}
+    fate: dict[str, str] = {}
+    now = 0.0
+    while now < seconds:
+        there = [run for run in runs if joined[run] <= now and fate.get(run) != "refused"]
+        described = group(*map(consumer, there), state="Reconciling")
+        for run in there:
+            one = checks[run]
+            if joined[run] == now:
+                one.assigned(consumer(run).member_id, 1, now)
+            if run not in fate and asks(one, now):
+                try:
+                    one.described(described, now)
+                except ConfigError:
+                    fate[run] = "refused"
+                else:
+                    fate |= {run: "admitted"} if one.admitted else {}
+        now += LOOK_AGAIN_S
+    return fate
+
+
+@given(
+    st.permutations(["a", "b", "c"]),
+    st.lists(st.sampled_from([0.0, 0.5, 10.0, 60.0, 120.0]), min_size=3, max_size=3),
+)
+def test_of_copies_that_join_under_the_consumer_protocol_one_stays_and_all_others_are_refused(
+    runs: list[str], times: list[float]
+) -> None:
+    fate = fates(runs, dict(zip(runs, times, strict=True)), 300.0)
+    assert sorted(fate.values()) == ["admitted", "refused", "refused"]
+
+
+def test_under_the_consumer_protocol_the_member_that_was_there_stays() -> None:
+    assert fates(["a", "b"], {"a": 60.0, "b": 0.0}, 200.0) == {"b": "admitted", "a": "refused"}
+
+
+def test_a_dead_predecessor_delays_its_successor_for_one_session_at_most() -> None:
+    one = check(45.0)
+    one.assigned("me", 1, 0.0)
+    assert asks(one, 0.0)
+    assert one.described(group(MINE, consumer("r0")), 0.0) is not None
+    assert asks(one, 44.0)
+    assert one.described(group(MINE), 44.0) is None
+    assert one.admitted
+
+
+def test_classic_members_of_such_a_group_are_not_checked_and_that_is_said_once() -> None:
+    asked = Asked()
+    asked.assigned()
+    asked.answered(group(MINE, MemberDescription("java", hides_user_data=True)))
+    assert asked.watch.is_clear
+    assert asked.warnings("among the members of the classic protocol") == 1
+
+
+def test_a_member_id_of_another_client_shows_nothing() -> None:
+    for member_id in ("rdkafka-1", "streamgroup:a", "streamgroup::r", "other:l:r", "streamgroup:l:r:x"):
+        assert identity_in(member_id) is None
 
 
 @pytest.mark.parametrize("error", [BrokerError(30, "g"), ZeroDivisionError("a defect")])

@@ -15,6 +15,7 @@ from streamgroup.coordinator.threads.group_thread import GroupThread
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
 from streamgroup.coordinator.threads.registry_thread import RegistryThread
 from streamgroup.errors import BrokerError, ErrorCode, TransportError
+from streamgroup.group.consumer_membership import ConsumerMembership
 from streamgroup.group.membership import Membership
 from streamgroup.group.offsets.both import DualOffsetStore, RegisteredKafkaStore
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
@@ -22,9 +23,9 @@ from streamgroup.group.offsets.store import MemoryOffsetStore
 from streamgroup.group.offsets.zookeeper import ZooKeeperOffsetStore
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.standalone import StandaloneMember
-from streamgroup.model import CommittedOffset, GroupDescription, GroupState, TopicPartition
+from streamgroup.model import CommittedOffset, Dialect, GroupDescription, GroupState, TopicPartition
 from streamgroup.options.parse import parse_source
-from streamgroup.options.types import GroupMode, GroupOptions, OffsetsStorage
+from streamgroup.options.types import GroupMode, GroupOptions, GroupProtocol, OffsetsStorage
 from tests.fakes.cluster import logs_of
 from tests.unit.coordinator.shells import SOON, FakeInbox, source
 
@@ -46,18 +47,18 @@ class Admin:
             raise self.failure
         return COMMITS
 
-    def describe_groups(self, cluster: object, groups: list[str], until: float) -> dict[str, GroupDescription]:
-        self.asked.append(tuple(groups))
+    def describe(self, cluster: object, group: str, until: float) -> GroupDescription:
+        self.asked.append((group,))
         if self.failure is not None:
             raise self.failure
-        return {name: GroupDescription(name, GroupState.STABLE) for name in [*groups, "another"]}
+        return GroupDescription(group, GroupState.STABLE)
 
 
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> Admin:
     made = Admin()
     monkeypatch.setattr(module, "committed", made.committed)
-    monkeypatch.setattr(module, "describe_groups", made.describe_groups)
+    monkeypatch.setattr(module, "describe_any_group", made.describe)
     return made
 
 
@@ -103,6 +104,29 @@ def test_commits_are_fetched_from_where_the_brokers_keep_them_for_the_mode(
 def test_a_query_without_a_group_has_no_commits_and_asks_no_broker(make: Make, admin: Admin) -> None:
     assert make(GroupOptions(mode=GroupMode.OFF)).committed(SOON) == {}
     assert admin.asked == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "level", "machine"),
+    [
+        (GroupProtocol.CLASSIC, 1, Membership),
+        (GroupProtocol.CONSUMER, 0, ConsumerMembership),
+        (GroupProtocol.AUTO, 0, Membership),
+        (GroupProtocol.AUTO, 1, ConsumerMembership),
+    ],
+)
+def test_the_protocol_is_that_of_the_options_or_the_clusters(
+    protocol: GroupProtocol, level: int, machine: type[object], make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Cluster:
+        def finalized_level(self, feature: str, until: float) -> int:
+            assert feature == "group.version"
+            return level
+
+    monkeypatch.setattr(module, "kafka_of", lambda cluster, until: Cluster())
+    backend = make(GroupOptions("g", protocol=protocol))
+    backend.opened(Dialect.KAFKA)
+    assert type(backend.member.membership) is machine
 
 
 def test_the_description_is_that_of_the_own_group_and_comes_later(make: Make, admin: Admin) -> None:

@@ -17,6 +17,7 @@ from streamgroup.errors import (
 )
 from streamgroup.kafka.cluster.admin import (
     committed,
+    describe_any_group,
     describe_consumer_group,
     describe_groups,
     list_groups,
@@ -235,8 +236,13 @@ def consumer_group(**facts: Any) -> admin.ConsumerGroupDescribeResponse:
 
 
 def test_a_group_of_kip_848_has_members_with_topics_and_partitions(brokers: Brokers) -> None:
-    rows = tuple(
-        admin.ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, topic_name=name, partitions=(1, 0)) for name in ("u", "t")
+    rows, target = (
+        admin.ConsumerGroupAssignment(
+            topic_partitions=tuple(
+                admin.ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, topic_name=name, partitions=(1, 0)) for name in of
+            )
+        )
+        for of in ("ut", "t")
     )
     member = admin.ConsumerGroupMember(
         member_id="m",
@@ -244,10 +250,14 @@ def test_a_group_of_kip_848_has_members_with_topics_and_partitions(brokers: Brok
         client_id="c",
         client_host="/h",
         subscribed_topic_names=("t", "u"),
-        assignment=admin.ConsumerGroupAssignment(topic_partitions=rows),
+        member_epoch=7,
+        member_type=1,
+        assignment=rows,
+        target_assignment=target,
     )
+    classic = admin.ConsumerGroupMember(member_id="java", member_type=0)
     refused = consumer_group(error_code=16)
-    described = consumer_group(group_state="Stable", assignor_name="uniform", members=(member,))
+    described = consumer_group(group_state="Stable", assignor_name="uniform", members=(member, classic))
     brokers.answer(1, admin.ConsumerGroupDescribeRequest, refused, described)
     found = describe_consumer_group(brokers.cluster, "g", soon())
     assigned = tuple(TopicPartition(name, partition) for name in "tu" for partition in (0, 1))
@@ -256,13 +266,25 @@ def test_a_group_of_kip_848_has_members_with_topics_and_partitions(brokers: Brok
         GroupState.STABLE,
         "consumer",
         "uniform",
-        (MemberDescription("m", "c", "/h", "node-1", ("t", "u"), assigned=assigned),),
+        (
+            MemberDescription("m", "c", "/h", "node-1", ("t", "u"), assigned=assigned, epoch=7, target=assigned[:2]),
+            MemberDescription("java", epoch=0, target=(), hides_user_data=True),
+        ),
     )
 
 
 def test_a_group_of_another_protocol_is_dead_to_the_description_of_kip_848(brokers: Brokers) -> None:
     brokers.answer(1, admin.ConsumerGroupDescribeRequest, consumer_group(error_code=69))
     assert describe_consumer_group(brokers.cluster, "g", soon()) == GroupDescription("g", GroupState.DEAD)
+
+
+def test_a_group_is_described_by_the_api_of_its_protocol(brokers: Brokers) -> None:
+    dead = admin.DescribeGroupsResponse(groups=(admin.DescribedGroup(group_id="g", group_state="Dead"),))
+    stable = admin.DescribeGroupsResponse(groups=(admin.DescribedGroup(group_id="g", group_state="Stable"),))
+    brokers.answer(1, admin.DescribeGroupsRequest, dead, stable)
+    brokers.answer(1, admin.ConsumerGroupDescribeRequest, consumer_group(group_state="Assigning"))
+    assert describe_any_group(brokers.cluster, "g", soon()).state == GroupState.ASSIGNING
+    assert describe_any_group(brokers.cluster, "g", soon()).state == GroupState.STABLE
 
 
 # -- configurations ---------------------------------------------------------------------------------------------------
