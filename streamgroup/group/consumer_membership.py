@@ -68,8 +68,8 @@ class ConsumerMembership(BrokerMachine):
         self._held: dict[TopicPartition, str] = {}
         """The partitions that this member owns, with the id of each one's topic. It has those of `_leaving`, too."""
         self._leaving = _NOTHING
-        self._postponed = False
-        """Whether partitions that the newest assignment lacks are kept until their start positions are committed."""
+        self._postponed = _NOTHING
+        """Partitions that the newest assignment lacks and that are kept until the start positions are committed."""
         self._reported: _Reported | None = None
         """None: the next heartbeat has all fields."""
         self._reporting: _Reported | None = None
@@ -98,7 +98,7 @@ class ConsumerMembership(BrokerMachine):
 
     @property
     def revoking(self) -> frozenset[TopicPartition]:
-        return self._leaving if self._state is State.STABLE else _NOTHING
+        return self._leaving | self._postponed if self._state is State.STABLE else _NOTHING
 
     # -- starting and stopping ----------------------------------------------------------------------------------------
 
@@ -165,8 +165,8 @@ class ConsumerMembership(BrokerMachine):
 
     def _forget_membership(self) -> None:
         self._wait.end()
-        self._given, self._held, self._leaving = {}, {}, _NOTHING
-        self._postponed = self._is_stale = False
+        self._given, self._held, self._is_stale = {}, {}, False
+        self._leaving = self._postponed = _NOTHING
         self._epoch, self._generation, self._lease_at = 0, -1, None
         self._reported = self._withheld = None
         self._forget_identity()
@@ -339,12 +339,11 @@ class ConsumerMembership(BrokerMachine):
             if topic_id in self._names
             for partition in partitions
         }
-        missing = before.keys() - target.keys() - self._leaving
-        self._postponed = self._wait.settling and bool(missing)
-        if self._postponed:
-            target |= {tp: before[tp] for tp in missing}
-        if before.keys() - target.keys() and not self._leaving:
+        if before.keys() - target.keys() and not self.revoking:
             self._wait.since = self._now
+        missing = frozenset(before.keys() - target.keys() - self._leaving)
+        self._postponed = missing if self._wait.settling else _NOTHING
+        target |= {tp: before[tp] for tp in self._postponed}
         self._leaving = frozenset(before.keys() - target.keys())
         kept = frozenset(before.keys() & target.keys())
         self._held = target | {tp: before[tp] for tp in self._leaving}

@@ -86,7 +86,8 @@ class ConsumerGroup:
         self._heartbeat_s = heartbeat_s
         self._release = release
         self._loads = 0
-        self._ready_at = 0.0
+        self._fenced: set[tuple[str, int]] = set()
+        """The members that were refused, each with the epoch that it sent."""
 
     @property
     def state(self) -> GroupState:
@@ -132,6 +133,10 @@ class ConsumerGroup:
         gained = had.get((self._topics()[tp.topic].topic_id, tp.partition))
         return 0 if gained is not None and gained <= epoch else E.STALE_MEMBER_EPOCH
 
+    def has_fenced(self, member_id: str, instance_id: str | None, epoch: int) -> bool:
+        """Whether a member of this epoch has been put out, or was refused as one whose epoch is over."""
+        return (member_id, epoch) in self._fenced or bool(self.check_member(member_id, instance_id))
+
     # -- heartbeats ---------------------------------------------------------------------------------------------------
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
@@ -142,6 +147,7 @@ class ConsumerGroup:
             return ConsumerGroupHeartbeatResponse(error_code=E.INVALID_REQUEST)
         member = self._member_of(request, owned)
         if isinstance(member, int):
+            self._fenced.add((request.member_id, request.member_epoch))
             return ConsumerGroupHeartbeatResponse(error_code=member)
         if request.rebalance_timeout_ms >= 0:
             member.rebalance_s = request.rebalance_timeout_ms / 1000

@@ -10,9 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from streamgroup.errors import ErrorCode as E
+from streamgroup.group.commits import CommitMetadata
+from streamgroup.group.consumer_membership import ConsumerMembership
 from streamgroup.group.membership import Membership
 from streamgroup.group.standalone import StandaloneMember
-from streamgroup.kafka.wire.messages.admin import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from streamgroup.kafka.wire.messages.admin import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from streamgroup.kafka.wire.messages.group import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -23,14 +32,15 @@ from streamgroup.kafka.wire.messages.group import (
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import NO_TOPIC_ID, CommittedOffset, LogRange, PartitionInfo, TopicInfo, TopicPartition
 from streamgroup.options.types import GroupMode
-from tests.fakes.group import GroupState, Reply
+from tests.fakes.consumer_group import ConsumerGroup
+from tests.fakes.group import Group, GroupState, Reply
 from tests.fakes.group_coordinator import GroupCoordinator, is_of_no_member
 from tests.fakes.offsets import OFFSETS_VERSION, commit_answer, fetch_answer, offsets_in
 from tests.sim.clock import SimulatedClock
 from tests.sim.lines import GroupLines
 from tests.sim.modes import lone_backend
 from tests.sim.network import Network, Sender
-from tests.sim.settings import GROUP_ID
+from tests.sim.settings import GROUP_ID, Settings
 
 if TYPE_CHECKING:
     from tests.sim.checker import Checker
@@ -104,19 +114,21 @@ class Logs:
 class SimBroker:
     """The coordinator of the one group, on one of three nodes."""
 
-    def __init__(
-        self, clock: SimulatedClock, logs: Logs, checker: Checker, *, join_version: int, initial_delay_s: float
-    ):
+    def __init__(self, clock: SimulatedClock, logs: Logs, checker: Checker, settings: Settings):
         self.clock = clock
         self.logs = logs
-        self._coordinator = GroupCoordinator(clock=clock, initial_delay_s=initial_delay_s)
-        self.group = self._coordinator.group
+        consumers = None
+        if settings.consumers is not None:
+            timeouts = {"session_s": settings.session_s, "heartbeat_s": settings.heartbeat_s}
+            consumers = ConsumerGroup(clock, logs.topics, release=settings.consumers, **timeouts)
+        self._coordinator = GroupCoordinator(clock=clock, initial_delay_s=settings.initial_delay_s, consumers=consumers)
+        self.group: Group | ConsumerGroup = self._coordinator.keeper
         self.offsets = self._coordinator.offsets
         self.node = 0
         self.loaded_at = 0.0
         """When the node that is the coordinator now has loaded the group."""
         self.crashed: set[int] = set()
-        self.join_version = join_version
+        self.join_version = settings.join_version
         self.guests_until = 0.0
         """Until then a consumer that commits nothing is a member, beside a query that is not one."""
         self._checker = checker
@@ -149,10 +161,17 @@ class SimBroker:
         self._coordinator.handle(request, self.version(type(request)), reply)
 
     def accepted(self, sender: Sender, request: OffsetCommitRequest) -> None:
-        """A commit is accepted."""
-        offsets = {tp: row.offset for tp, row in offsets_in(request).items()}
+        """A commit is accepted, at least for some of its partitions."""
+        rows = offsets_in(request)
+        taken = {tp: row for tp, row in rows.items() if not self._coordinator.refusal_of_partition(request, tp)}
+        offsets = {tp: row.offset for tp, row in taken.items()}
         process, generation = cast("Process", sender), request.generation_id_or_member_epoch
-        self._checker.committed(process, request.member_id, generation, offsets)
+        founding = generation
+        if isinstance(self.group, ConsumerGroup) and taken:
+            metadata = CommitMetadata.parse(next(iter(taken.values())).metadata)
+            assert metadata is not None
+            founding = metadata.founding
+        self._checker.committed(process, request.member_id, generation, offsets, founding)
 
     def move(self, *, crash: bool, load_s: float) -> int:
         """Another node becomes the coordinator; returns the one that was. A crashed node is back when it is loaded."""
@@ -166,13 +185,16 @@ class SimBroker:
 
     # -- as the keeper of the group -----------------------------------------------------------------------------------
 
-    def backend(self, process: Process, network: Network) -> tuple[Membership | StandaloneMember, GroupLines]:
+    def backend(
+        self, process: Process, network: Network
+    ) -> tuple[Membership | ConsumerMembership | StandaloneMember, GroupLines]:
         """Return the machine that makes a process a member, and the lines that carry its actions out."""
         if process.settings.mode is not GroupMode.MEMBER:
             return lone_backend(process, network, self)
         query = process.query
         config = process.settings.member_config(query.instance_id)
-        return Membership(config, query.chance), GroupLines(process, network, self)
+        machine = Membership if process.settings.consumers is None else ConsumerMembership
+        return machine(config, query.chance), GroupLines(process, network, self)
 
     @property
     def is_empty(self) -> bool:
@@ -189,6 +211,8 @@ class SimBroker:
     def is_put_out(self, process: Process) -> bool:
         """Whether the coordinator knows the member no more, or not in its generation."""
         ledger = process.ledger
+        if isinstance(self.group, ConsumerGroup):
+            return self.group.has_fenced(ledger.member_id, process.query.instance_id, ledger.generation)
         return bool(self.group.check(ledger.member_id, process.query.instance_id, ledger.generation))
 
     def is_member(self, process: Process) -> bool:
@@ -239,6 +263,9 @@ def _refusal(request: Any, code: int) -> Any:
             return commit_answer(request, lambda _: code)
         case OffsetFetchRequest():
             return fetch_answer(GROUP_ID, {}, code)
+        case ConsumerGroupDescribeRequest():
+            described = DescribedConsumerGroup(group_id=GROUP_ID, error_code=code)
+            return ConsumerGroupDescribeResponse(groups=(described,))
         case DescribeGroupsRequest():
             return DescribeGroupsResponse(groups=(DescribedGroup(group_id=GROUP_ID, error_code=code),))
         case _:
@@ -247,5 +274,5 @@ def _refusal(request: Any, code: int) -> Any:
 
 def _member_id(process: Process) -> str:
     membership = process.membership
-    assert isinstance(membership, Membership | StandaloneMember), "its group is in ZooKeeper"
+    assert isinstance(membership, Membership | ConsumerMembership | StandaloneMember), "its group is in ZooKeeper"
     return membership.member_id

@@ -254,15 +254,15 @@ class Checker:
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def committed(
-        self, process: Process, member_id: str, generation: int, offsets: Mapping[TopicPartition, int]
+        self, process: Process, member_id: str, generation: int, offsets: Mapping[TopicPartition, int], founding: int
     ) -> None:
-        """The coordinator accepts a commit."""
+        """The coordinator accepts a commit, whose metadata names the generation `founding` as the group's first."""
         self._note_commit(f"{process.name}, generation {generation}", offsets)
         for tp, offset in offsets.items():
-            self._check_owner(tp, self.track(tp), member_id, generation)
+            self._check_owner(process, tp, self.track(tp), member_id, generation)
             self._accept(process, tp, offset)
         if self._founding is None:
-            self._founding = generation
+            self._founding = founding
 
     def registered(
         self,
@@ -336,12 +336,17 @@ class Checker:
             text = ", ".join(f"{tp}: {offset}" for tp, offset in offsets.items())
             self._clock.note("broker", f"accepts of {who}: {text}")
 
-    def _check_owner(self, tp: TopicPartition, track: Track, member_id: str, generation: int) -> None:
-        """Member ids end in numbers, in the order in which they were given: a static member's successor has a later."""
+    def _check_owner(self, process: Process, tp: TopicPartition, track: Track, member_id: str, generation: int) -> None:
+        """The ids that a broker gives end in numbers, in their order: a static member's successor has a later one.
+
+        Under the consumer protocol a member chooses its id, and epochs take the place of generations.
+        """
         if track.owner is not None:
             before, owner = track.owner
-            (place, number), (old_place, old_number) = member_id.split("-"), owner.split("-")
-            successor = place == old_place != DYNAMIC and int(number) > int(old_number)
+            successor = process.query.instance_id is not None
+            if process.settings.consumers is None:
+                (place, number), (old_place, old_number) = member_id.split("-"), owner.split("-")
+                successor = place == old_place != DYNAMIC and int(number) > int(old_number)
             if generation < before or (generation == before and member_id != owner and not successor):
                 raise self._violated(
                     TWO_OWNERS,
@@ -466,6 +471,8 @@ class Checker:
             raise self._violated(FAILED, f"{query.name}: no live member of its lineage goes before it: {error}")
         skipped = isinstance(error, ConfigError) and query.settings.file_sink
         fenced = isinstance(error, FencedError) and query.instance_id is not None
+        if "UNRELEASED_INSTANCE_ID" in str(error) and query.process is not None:
+            fenced = query.world.keeper.is_replaced(query.process)
         lost = isinstance(error, DataLossError) and any(str(tp) in str(error) for tp in self._cut)
         if lost:
             self._cut.clear()

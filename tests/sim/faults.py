@@ -17,6 +17,14 @@ from tests.sim.zkclient import Client
 
 REQUESTS = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbeat", "DescribeGroups")
 """While one of these is under way a query may be killed, too."""
+OF_CONSUMERS = (
+    "OffsetCommit",
+    "OffsetCommit",
+    "OffsetFetch",
+    *("ConsumerGroupHeartbeat",) * 3,
+    "ConsumerGroupDescribe",
+)
+"""The same, under the consumer protocol."""
 OF_REGISTRY = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "ReadSubtrees", "Transact", "Transact")
 """The same, where the group is in ZooKeeper."""
 OF_TABLE = ("ClaimRows", "CommitRows", "COMMIT", "COMMIT", "COMMIT")
@@ -52,7 +60,8 @@ def _end(query: Query, how: str) -> None:
 
 
 def _kill_at_point(world: World, query: Query, fault: Fault) -> None:
-    points: Sequence[str] = (*POINTS, *(REQUESTS if world.settings.registry is None else OF_REGISTRY))
+    requests = OF_CONSUMERS if world.settings.consumers else REQUESTS
+    points: Sequence[str] = (*POINTS, *(requests if world.settings.registry is None else OF_REGISTRY))
     if world.settings.in_table:
         points = (*TABLE_POINTS, *REQUESTS, *OF_TABLE)
     how = KILLS[fault.way // len(points) % len(KILLS)]

@@ -14,6 +14,7 @@ from streamgroup.coordinator.run.lineage import DESCRIBE_TIMEOUT_S, LOOK_AGAIN_S
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.kafka.wire.consumer import decode_subscription
 from streamgroup.model import GroupDescription, MemberDescription
+from tests.fakes.consumer_group import ConsumerGroup
 from tests.fakes.group import Group, GroupState
 from tests.sim.lines import GroupLines
 from tests.sim.settings import GROUP_ID, Settings
@@ -44,8 +45,17 @@ def is_refusal(error: BaseException | None) -> bool:
     return isinstance(error, ConfigError) and "uses a copy of this query's checkpoint" in str(error)
 
 
-def describe(group: Group) -> GroupDescription:
-    """The answer to DescribeGroups: what members have said is in it only while the group is stable."""
+def describe(group: Group | ConsumerGroup) -> GroupDescription:
+    """The answer to DescribeGroups: what members have said is in it only while the group is stable.
+
+    That to ConsumerGroupDescribe always has the members' ids.
+    """
+    if isinstance(group, ConsumerGroup):
+        consumers = tuple(
+            MemberDescription(member_id, host=member_id, instance_id=member.instance_id, epoch=member.epoch)
+            for member_id, member in group.members.items()
+        )
+        return GroupDescription(GROUP_ID, group.described_consumers(GROUP_ID).group_state, "consumer", "", consumers)
     stable = group.state is GroupState.STABLE
     members = tuple(
         MemberDescription(
@@ -124,7 +134,7 @@ class Lineages:
         alive = [run for run, has_lived in rivals.items() if has_lived]
         if process.failure is None:  # a refused run describes the group again until Spark calls
             self._rivals[process] = alive
-        if group.state == GroupState.STABLE.value:
+        if group.shows_members:
             self._first_told_at.setdefault(process, self._clock.now)
         since = self._waits_since.setdefault(process, {})
         for rival in rivals:
@@ -154,7 +164,7 @@ class Lineages:
             other = identity_of(member)
             if other is None or other.lineage != ledger.lineage or other.run == ledger.run:
                 continue
-            if other.admitted or other.run < ledger.run:
+            if other.admitted is not False or other.run < ledger.run:
                 rivals[other.run] = self._has_lived(other.run, process)
         return rivals
 
@@ -209,7 +219,8 @@ class Lineages:
         for pair in combinations(steady, 2):
             if pair[0].ledger.lineage == pair[1].ledger.lineage:
                 beside[pair] = since = self._together.get(pair, now)
-                if now - since > self._world.settings.session_s + GRACE_S:
+                patience = self._world.settings.session_s * (2 if self._world.settings.consumers else 1)
+                if now - since > patience + GRACE_S:
                     self._world.checker.has_twins(*pair)
         self._together = beside
         self._clock.after(LOOK_EVERY_S, self._look)

@@ -17,7 +17,11 @@ from streamgroup.group.lanes import RequestLanes
 from streamgroup.group.member import MemberAction
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.store import OffsetStore
-from streamgroup.kafka.wire.messages.group import HeartbeatResponse, SyncGroupResponse
+from streamgroup.kafka.wire.messages.group import (
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatResponse,
+    SyncGroupResponse,
+)
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitResponse
 from tests.sim.clock import Sleep, Steps, Until
 from tests.sim.network import Line, Network
@@ -160,6 +164,8 @@ def _is_to_a_member(response: Any) -> bool:
             return True
         case SyncGroupResponse(error_code=ErrorCode.NONE):
             return True
+        case ConsumerGroupHeartbeatResponse(error_code=ErrorCode.NONE):
+            return response.member_epoch > 0
         case OffsetCommitResponse():
             return not any(p.error_code for t in response.topics for p in t.partitions)
     return False

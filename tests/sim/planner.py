@@ -79,7 +79,9 @@ class SimMember(Member):
         process = self._process
         for tp, offset in offsets.items():
             starting = self.wanted[generation][tp] is Origin.STARTING
-            process.world.checker.resolved(process, generation, tp, offset, starting=starting)
+            held = self.ledger.held.get(tp)
+            epoch = generation if held is None or process.settings.consumers is None else held.epoch
+            process.world.checker.resolved(process, epoch, tp, offset, starting=starting)
         process.clock.note(process.name, "starts at " + ", ".join(f"{tp}: {at}" for tp, at in offsets.items()))
         return super().resolved(generation, offsets, now)
 
@@ -106,6 +108,8 @@ class SimEvents(RunEvents):
                 process.joins(action)
             case ev.GaveUp():
                 process.gave_up()
+            case ev.Released(partitions):
+                process.releases(partitions)
             case ev.Assigned():
                 process.is_assigned(action)
         super().on_action(action, flight)

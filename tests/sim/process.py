@@ -293,7 +293,14 @@ class Process:
 
     def joins(self, action: ev.Joining) -> None:
         self.clock.note(self.name, f"joins: {action.reason}" + (" (abandons its batch)" if action.abandoned else ""))
-        if (action.abandoned or self._gave_up) and not self._too_early:
+        self._gives_up(abandoned=action.abandoned)
+
+    def releases(self, partitions: Collection[TopicPartition]) -> None:
+        self.clock.note(self.name, f"gives up {', '.join(map(str, sorted(partitions)))}")
+        self._gives_up(abandoned=False)
+
+    def _gives_up(self, *, abandoned: bool) -> None:
+        if (abandoned or self._gave_up) and not self._too_early:
             self.license()
         if self._has_waited(rejoin_timeout_s(self.settings.max_poll_s)):
             self.world.checker.excuse(self)
@@ -306,7 +313,8 @@ class Process:
 
     def is_assigned(self, action: ev.Assigned) -> None:
         member_id, generation = self._assigned
-        if action.member_id != member_id or action.generation - generation not in {0, 1}:
+        missed = not action.is_epoch and action.generation - generation not in {0, 1}
+        if action.member_id != member_id or missed:
             self.license()  # a generation was missed: what was held may have been another's meanwhile
         self._assigned = (action.member_id, action.generation)
         self.world.lineages.assigned(self)

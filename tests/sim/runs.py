@@ -47,9 +47,11 @@ class Result:
 
 def kind_of(seed: int) -> Kind:
     """Of a seed among many: every eighth has ZooKeeper in it, and takes four times as long; every eighth an offset
-    table, every sixteenth a query that is not a member."""
+    table, every fourth the consumer protocol, every sixteenth a query that is not a member."""
     if seed % 16 == 3:
         return Kind.ALONE
+    if seed % 4 == 2:
+        return Kind.CONSUMERS
     if seed % 8 == 5:
         return Kind.TABLE
     return Kind.ZOOKEEPER if seed % 8 == 7 else Kind.KAFKA
@@ -60,6 +62,9 @@ def plan_of(seed: int, kind: Kind = Kind.KAFKA) -> Plan:
     if kind is Kind.KAFKA:
         chance = random.Random(f"plan {seed}")
         settings, kinds = drawn_settings.draw(chance), drawn_faults.FAULTS
+    elif kind is Kind.CONSUMERS:
+        chance = random.Random(f"plan {seed} consumers")
+        settings, kinds = drawn_settings.draw_of_consumers(chance), drawn_faults.FAULTS
     elif kind is Kind.TABLE:
         chance = random.Random(f"plan {seed} table")
         settings, kinds = drawn_settings.draw_of_table(chance), drawn_faults.TABLE_FAULTS

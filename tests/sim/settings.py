@@ -11,6 +11,7 @@ from streamgroup.advice import OffsetLocation, StoredIn
 from streamgroup.group.timing import MemberConfig
 from streamgroup.model import Dialect
 from streamgroup.options.types import GroupMode
+from tests.fakes.consumer_group import Release
 
 GROUP_ID = "g"
 QUESTION_S = 60.0
@@ -32,6 +33,8 @@ class Kind(Enum):
     ZOOKEEPER = "zookeeper"
     ALONE = "alone"
     """Nobody: the one query is not a member (`modes.py`)."""
+    CONSUMERS = "consumers"
+    """Kafka, and the members use the consumer protocol."""
     TABLE = "table"
     """Kafka, and the offsets are in a table of a database (`table.py`)."""
 
@@ -104,6 +107,8 @@ class Settings:
     strategies: tuple[str, ...] = EAGER
     registry: RegistrySettings | None = None
     """None: the group is Kafka's own."""
+    consumers: Release | None = None
+    """The members use the consumer protocol, with brokers of this release. None: the classic one."""
     topic_ids: bool = True
     """False: brokers before 2.8."""
     mode: GroupMode = GroupMode.MEMBER
@@ -160,6 +165,12 @@ def draw(chance: random.Random) -> Settings:
         rebalance_wait_s=chance.choice((0.5, 3.0)),
         strategies=COOPERATIVE if chance.random() < 0.4 else EAGER,
     )
+
+
+def draw_of_consumers(chance: random.Random) -> Settings:
+    """The settings of a seed of a group of the consumer protocol: Kafka 4.3, 4.2, or 4.0 and 4.1."""
+    release = chance.choice((Release(), Release(window=False), Release(window=False, rejoins=False)))
+    return replace(draw(chance), consumers=release)
 
 
 def draw_of_table(chance: random.Random) -> Settings:

@@ -284,13 +284,7 @@ class World:
     def _keeper(self, settings: Settings) -> SimBroker | SimRegistry:
         if settings.registry is not None:
             return SimRegistry(self, settings.registry)
-        return SimBroker(
-            self.clock,
-            self.logs,
-            self.checker,
-            join_version=settings.join_version,
-            initial_delay_s=settings.initial_delay_s,
-        )
+        return SimBroker(self.clock, self.logs, self.checker, settings)
 
     @property
     def broker(self) -> SimBroker:
