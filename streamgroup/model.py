@@ -322,6 +322,8 @@ class GroupDescription:
     protocol_type: str = ""
     strategy: str = ""
     members: tuple[MemberDescription, ...] = ()
+    epoch: int | None = None
+    """The epoch of a group of KIP-848. The group moves partitions while a member has another one."""
 
     @property
     def shows_members(self) -> bool:

@@ -94,10 +94,14 @@ def _of_member(read: Callable[[MemberDescription], str]) -> Callable[[OffsetRow]
     return lambda row: None if row.member is None else read(row.member) or None
 
 
-def _assignment(row: MemberRow) -> str | None:
+def _count(partitions: tuple[TopicPartition, ...] | None) -> int | None:
+    return None if partitions is None else len(partitions)
+
+
+def _partitions(row: MemberRow, partitions: tuple[TopicPartition, ...] | None) -> str | None:
     """`orders(0,1),payments(2)`."""
     topics: dict[str, list[str]] = {}
-    for tp in row.member.assigned or ():
+    for tp in partitions or ():
         topics.setdefault(tp.topic, []).append(str(row.name_of(tp.partition)))
     return ",".join(f"{topic}({','.join(names)})" for topic, names in topics.items()) or None
 
@@ -121,8 +125,10 @@ MEMBERS: tuple[Column[MemberRow], ...] = (
     Column("GROUP-INSTANCE-ID", "group_instance_id", lambda row: row.member.instance_id, if_any=True),
     Column("HOST", "host", lambda row: row.member.host or None),
     Column("CLIENT-ID", "client_id", lambda row: row.member.client_id or None),
-    Column("#PARTITIONS", "partitions", lambda row: None if row.member.assigned is None else len(row.member.assigned)),
-    Column("ASSIGNMENT", "assignment", _assignment, verbose=True),
+    Column("EPOCH", "epoch", lambda row: row.member.epoch, if_any=True),
+    Column("#PARTITIONS", "partitions", lambda row: _count(row.member.assigned)),
+    Column("#TARGET", "target_partitions", lambda row: _count(row.member.target), if_any=True),
+    Column("ASSIGNMENT", "assignment", lambda row: _partitions(row, row.member.assigned), verbose=True),
 )
 TROUBLE: Column[MemberRow] = Column("TROUBLE", "trouble", lambda row: row.trouble)
 """In JSON a column of the members, in text tables of their own."""
@@ -142,6 +148,7 @@ STATES: tuple[Column[StateRow], ...] = (
     Column("COORDINATOR (ID)", "coordinator", lambda row: row.coordinator),
     Column("ASSIGNMENT-STRATEGY", "assignment_strategy", lambda row: row.group.strategy or None),
     Column("STATE", "state", lambda row: row.group.state or None),
+    Column("EPOCH", "epoch", lambda row: row.group.epoch, if_any=True),
     Column("#MEMBERS", "members", lambda row: row.group.member_count),
 )
 LISTED: tuple[Column[GroupListing], ...] = (

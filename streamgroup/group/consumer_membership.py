@@ -128,7 +128,7 @@ class ConsumerMembership(BrokerMachine):
 
     def _leave_answered(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         code: int = event.response.error_code
-        if code not in {ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}:
+        if code not in _LEFT_NOTHING:
             name = error_of(code).name
             self._note(INFO, f"cannot leave the group: {name}. The partitions move when the member's session expires")
         self._left()
@@ -420,7 +420,7 @@ class ConsumerMembership(BrokerMachine):
         """Ask what the group will assign to this member. `AvailableNow` waits until it is owned (R11)."""
         if self._coordinator is None or self._requests.is_pending(Purpose.CONSUMER_DESCRIBE):
             return
-        build = requests.describe_consumer_group(self._config)
+        build = requests.consumer_describe(self._config)
         self._send(Purpose.CONSUMER_DESCRIBE, build, self._config.request_timeout_ms, optional=True)
 
     def _described(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
@@ -492,6 +492,10 @@ def _partitions_by_id(assignment: m.HeartbeatAssignment) -> Iterator[tuple[str, 
 
 _OF_AN_EARLIER_MEMBERSHIP = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNRELEASED_INSTANCE_ID}
 _OF_ANOTHER_EPOCH = {ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS}
+_LEFT_NOTHING = {
+    *(ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND),
+    ErrorCode.FENCED_INSTANCE_ID,  # another process holds the place of this one
+}
 _NOT_DESCRIBED = {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 _UNRELEASED = (

@@ -17,6 +17,7 @@ from streamgroup.group.start_positions import (
     Origin,
     StartPosition,
     applies_starting_offsets,
+    founding_epoch,
     founding_generation,
     is_of_a_query,
     start_of,
@@ -54,6 +55,8 @@ class Ledger:
         self.generation = -1
         self._epoch = -1
         """The number by which commits identify the current generation, if it is the founding one (R7)."""
+        self._by_epochs = False
+        """Whether generations are epochs of this member, and not hashes of them as in an offset table."""
         self.held: dict[TopicPartition, Held] = {}
         self._summary_made: Summary | None = None
         """The summary of `held`; None after a change. Spark polls every 10 ms, usually without a change in between."""
@@ -241,6 +244,7 @@ class Ledger:
         self.member_id, self.generation = member_id, generation
         # The table is left when Kafka deletes a group, and generations begin at 1 again. The id of a leader is unique.
         self._epoch = zlib.crc32(f"{generation} {leader_id}".encode()) if self._in_table else generation
+        self._by_epochs = is_epoch and not self._in_table
         self.held = {tp: still.get(tp) or Held(self._batches.last_sequence) for tp in partitions}
         for tp, held in self.held.items():
             held.epoch = before[tp].epoch if is_epoch and tp in kept else self._epoch
@@ -329,9 +333,10 @@ class Ledger:
         # A query outside the group numbers generations from 1 in each run, so generations in commits do not count.
         is_alone = bool(commits) and self._alone
         awaiting = self._summary.awaiting
-        epochs = {self.held[tp].epoch for tp in awaiting} or {self._epoch}
-        foundings = {epoch: NOT_FOUNDED if is_alone else founding_generation(commits, epoch) for epoch in epochs}
-        self._founding = foundings[min(epochs)] if commits else None
+        epochs = {self.held[tp].epoch for tp in awaiting} | {self._epoch}
+        found = founding_epoch if self._by_epochs else founding_generation
+        foundings = {epoch: NOT_FOUNDED if is_alone else found(commits, epoch) for epoch in epochs}
+        self._founding = foundings[self._epoch] if commits else None
         self.commits.seen(commits)
         newest = self._batches.newest_known
         starting = {epoch for epoch in epochs if applies_starting_offsets(newest, foundings[epoch], epoch)}

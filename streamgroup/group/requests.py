@@ -242,5 +242,5 @@ def consumer_leave(config: MemberConfig, member_id: str, epoch: int) -> Build:
     )
 
 
-def describe_consumer_group(config: MemberConfig) -> Build:
+def consumer_describe(config: MemberConfig) -> Build:
     return lambda _: ConsumerGroupDescribeRequest(group_ids=(config.group_id,))

@@ -59,13 +59,25 @@ def founding_generation(commits: Mapping[TopicPartition, CommittedOffset], gener
     oldest founding generation that a commit names, NOT_FOUNDED if none names one. `commits` are all commits of the
     group, not only those of the partitions held.
     """
-    if not commits:
-        return generation
-    metadata = [CommitMetadata.parse(commit.metadata) for commit in commits.values()]
-    foundings = {NOT_FOUNDED if m is None else m.founding for m in metadata}
-    if foundings == {generation}:
+    foundings = _foundings(commits)
+    if not commits or foundings == {generation}:
         return generation
     return min(foundings - {generation, NOT_FOUNDED}, default=NOT_FOUNDED)
+
+
+def founding_epoch(commits: Mapping[TopicPartition, CommittedOffset], epoch: int) -> int:
+    """Return the epoch that founded the group, for a partition that its member has owned since `epoch` (R7).
+
+    It is `epoch` if the group had no commits in it. Members have different epochs while partitions move, so the first
+    commit may name a later one. Otherwise it is the oldest epoch that a commit names, NOT_FOUNDED if one names none.
+    """
+    oldest = min(_foundings(commits), default=epoch)
+    return epoch if oldest >= epoch else oldest
+
+
+def _foundings(commits: Mapping[TopicPartition, CommittedOffset]) -> set[int]:
+    metadata = [CommitMetadata.parse(commit.metadata) for commit in commits.values()]
+    return {NOT_FOUNDED if m is None else m.founding for m in metadata}
 
 
 def applies_starting_offsets(checkpoint: Document, founding: int, generation: int) -> bool:

@@ -175,7 +175,10 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         _OF_MEMBER,
     )
     generation = Family(
-        "streamgroup_generation", MetricKind.GAUGE, "Generation of the member's assignment.", _OF_MEMBER
+        "streamgroup_generation",
+        MetricKind.GAUGE,
+        "Generation of the member's assignment, under the consumer protocol its epoch.",
+        _OF_MEMBER,
     )
     state = Family(
         "streamgroup_member_state",

@@ -208,7 +208,7 @@ def registered(
         )
     if group.protocol is GroupProtocol.CONSUMER:
         problems.append(
-            "invalid value for option kafka.group.protocol: a group in ZooKeeper has a protocol of its own. Leave the "
+            "invalid value for option kafka.group.protocol: a group in ZooKeeper has another protocol. Leave the "
             "option out"
         )
     changed = dataclasses.replace(

@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from streamgroup.errors import ErrorCode, error_of
 from streamgroup.kafka.wire import consumer
 from streamgroup.kafka.wire.frames import decode_response, encode_request
-from streamgroup.kafka.wire.messages import admin, cluster, group, log, offsets, produce, sasl, topics
+from streamgroup.kafka.wire.messages import admin, cluster, group, log, offsets, produce, topics
 from streamgroup.kafka.wire.messages.offsets import offset_fetch_request
 from streamgroup.kafka.wire.schema import Message, Request, encode
 from streamgroup.kafka.wire.versions import BrokerVersions
@@ -377,7 +377,10 @@ def change_topics(talk: Conversation, round_: int) -> None:
 
 def authenticate(talk: Conversation, round_: int) -> None:
     """SaslHandshake, SaslAuthenticate: the listener is PLAINTEXT, so the broker refuses both."""
-    shake, proof = sasl.SaslHandshakeRequest(mechanism="PLAIN"), sasl.SaslAuthenticateRequest(auth_bytes=b"\0user\0pw")
+    shake, proof = (
+        cluster.SaslHandshakeRequest(mechanism="PLAIN"),
+        cluster.SaslAuthenticateRequest(auth_bytes=b"\0user\0pw"),
+    )
     for request in (shake, proof):
         answer = talk.ask(request, talk.at(type(request), round_))
         assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE

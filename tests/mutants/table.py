@@ -13,7 +13,7 @@ from tools.symbols import Place, UnclearNameError, symbols
 ROOT = Path(__file__).parents[2]
 PACKAGE = "streamgroup"
 TABLE = Path(__file__).with_name("table.toml")
-RULES = tuple(f"R{number}" for number in range(1, 39))
+RULES = tuple(f"R{number}" for number in range(1, 40))
 
 
 @dataclass(frozen=True)

@@ -254,15 +254,20 @@ class Checker:
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def committed(
-        self, process: Process, member_id: str, generation: int, offsets: Mapping[TopicPartition, int], founding: int
+        self,
+        process: Process,
+        member_id: str,
+        generation: int,
+        offsets: Mapping[TopicPartition, int],
+        founding: int | None = None,
     ) -> None:
-        """The coordinator accepts a commit, whose metadata names the generation `founding` as the group's first."""
+        """The coordinator accepts a commit. Its metadata name `founding` as the first generation; None: this one."""
         self._note_commit(f"{process.name}, generation {generation}", offsets)
         for tp, offset in offsets.items():
-            self._check_owner(process, tp, self.track(tp), member_id, generation)
+            self._check_owner(tp, self.track(tp), member_id, generation)
             self._accept(process, tp, offset)
         if self._founding is None:
-            self._founding = founding
+            self._founding = generation if founding is None else founding
 
     def registered(
         self,
@@ -336,18 +341,12 @@ class Checker:
             text = ", ".join(f"{tp}: {offset}" for tp, offset in offsets.items())
             self._clock.note("broker", f"accepts of {who}: {text}")
 
-    def _check_owner(self, process: Process, tp: TopicPartition, track: Track, member_id: str, generation: int) -> None:
-        """The ids that a broker gives end in numbers, in their order: a static member's successor has a later one.
-
-        Under the consumer protocol a member chooses its id, and epochs take the place of generations.
-        """
+    def _check_owner(self, tp: TopicPartition, track: Track, member_id: str, generation: int) -> None:
+        """Nobody commits in an older generation or epoch than the last one, nor another member in the same one."""
         if track.owner is not None:
             before, owner = track.owner
-            successor = process.query.instance_id is not None
-            if process.settings.consumers is None:
-                (place, number), (old_place, old_number) = member_id.split("-"), owner.split("-")
-                successor = place == old_place != DYNAMIC and int(number) > int(old_number)
-            if generation < before or (generation == before and member_id != owner and not successor):
+            is_same = member_id == owner or _is_successor(member_id, owner)
+            if generation < before or (generation == before and not is_same):
                 raise self._violated(
                     TWO_OWNERS,
                     f"{member_id} commits {tp} in generation {generation} after {owner} in {before}",
@@ -529,3 +528,19 @@ class Checker:
                     f"{process.name}: batches {again} were delivered again although nothing had interrupted them "
                     f"(interrupted: {sorted(process.licensed)})",
                 )
+
+
+def _is_successor(member_id: str, owner: str) -> bool:
+    """Whether a member may be the next process of a static one.
+
+    The ids that a broker gives end in numbers, in their order. Under the consumer protocol an id ends with the run,
+    whose first part is the name of the query.
+    """
+    if ":" in member_id:
+        return _query_of(member_id) == _query_of(owner)
+    (place, number), (old_place, old_number) = member_id.split("-"), owner.split("-")
+    return place == old_place != DYNAMIC and int(number) > int(old_number)
+
+
+def _query_of(member_id: str) -> str:
+    return member_id.rpartition(":")[2].partition(".")[0].rstrip("'")

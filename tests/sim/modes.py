@@ -231,7 +231,12 @@ class LoneChecker(Checker):
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def committed(
-        self, process: Process, member_id: str, generation: int, offsets: Mapping[TopicPartition, int]
+        self,
+        process: Process,
+        member_id: str,
+        generation: int,
+        offsets: Mapping[TopicPartition, int],
+        founding: int | None = None,
     ) -> None:
         self._note_commit(process.name, offsets)
         self._look_for_skipped(process)

@@ -25,7 +25,7 @@ from tests.fakes.offsets import offsets_in
 from tests.sim.broker import SimBroker
 from tests.sim.clock import Act, SimulatedClock, Sleep, Steps, Until
 from tests.sim.network import Line, Network, Sender
-from tests.sim.settings import GROUP_ID
+from tests.sim.settings import GROUP_ID, Settings
 
 if TYPE_CHECKING:
     from tests.sim.broker import Logs
@@ -41,7 +41,7 @@ class OffsetsBroker(SimBroker):
     """The coordinator of the offsets. Its group has no members; `registry` judges each commit that is accepted."""
 
     def __init__(self, clock: SimulatedClock, logs: Logs, registry: SimRegistry) -> None:
-        super().__init__(clock, logs, registry.checker, join_version=0, initial_delay_s=0.0)
+        super().__init__(clock, logs, registry.checker, Settings((), join_version=0))
         self._registry = registry
 
     @property

@@ -26,6 +26,7 @@ from streamgroup.zookeeper.session import Watches
 from tests.sim import checker as words
 from tests.sim.boundarybugs import BOUNDARY_BUGS
 from tests.sim.bugs import BUGS, Bug, replace
+from tests.sim.consumerbugs import CONSUMER_BUGS
 from tests.sim.lonebugs import LONE_BUGS
 from tests.sim.offsetbugs import OFFSET_BUGS
 from tests.sim.runbugs import RUN_BUGS
@@ -296,4 +297,13 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
     ),
 }
 
-ALL_BUGS = {**BUGS, **RUN_BUGS, **REGISTRY_BUGS, **OFFSET_BUGS, **BOUNDARY_BUGS, **LONE_BUGS, **TABLE_BUGS}
+ALL_BUGS = {
+    **BUGS,
+    **RUN_BUGS,
+    **CONSUMER_BUGS,
+    **REGISTRY_BUGS,
+    **OFFSET_BUGS,
+    **BOUNDARY_BUGS,
+    **LONE_BUGS,
+    **TABLE_BUGS,
+}

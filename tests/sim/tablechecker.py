@@ -154,14 +154,19 @@ class TableChecker(Checker):
     # -- the group in Kafka -------------------------------------------------------------------------------------------
 
     def committed(
-        self, process: Process, member_id: str, generation: int, offsets: Mapping[TopicPartition, int]
+        self,
+        process: Process,
+        member_id: str,
+        generation: int,
+        offsets: Mapping[TopicPartition, int],
+        founding: int | None = None,
     ) -> None:
         """Kafka fences no query that is not a member: a late commit of its last run may undo one of the next run.
 
         The table is not changed, and the next commit sets the group's offsets again.
         """
         if process.settings.is_member or all(self._reader.get(tp) is process for tp in offsets):
-            super().committed(process, member_id, generation, offsets)
+            super().committed(process, member_id, generation, offsets, founding)
             return
         self._note_commit(f"{process.name}, late", offsets)
         for tp, offset in offsets.items():

@@ -40,6 +40,7 @@ REASONS = {
     "executor/read/read_replicas.py": "the choice of a replica (KIP-392), without connections",
     "executor/write/produce_links.py": "the connections of a producer, apart from its records",
     "group/assignment.py": "the work of the group's leader, apart from a member's",
+    "group/consumer_membership.py": "the consumer protocol as a pure machine",
     "group/lanes.py": "the pure half of the group's thread",
     "group/membership.py": "the protocol of a group as a pure machine",
     "group/offsets/zookeeper.py": "one of the stores of offsets",
@@ -62,7 +63,6 @@ REASONS = {
     "kafka/records/damage.py": "the rules by which damaged batches are set aside",
     "kafka/records/encode_numpy.py": "the encoders in numpy, if there is no compiled kernel",
     "kafka/records/scan.py": "the scan in numpy, if there is no compiled kernel",
-    "kafka/wire/messages/sasl.py": "a table of messages, as each area of the protocol has one",
     "monitoring/page/history/views.py": "the JSON of the page, without a server",
     "monitoring/page/server.py": "the server of the page, apart from the command that starts it",
     "spark/progress.py": "a public function of the package",
@@ -77,7 +77,7 @@ REASONS = {
     "testing/security/server.py": "the security of one cluster, apart from its processes",
 }
 """Why modules with one importer are not a part of it."""
-SMALL = {"kafka/net/sasl/credentials.py", "kafka/wire/messages/sasl.py"}
+SMALL = {"kafka/net/sasl/credentials.py"}
 """Modules with a reason that are small, too."""
 
 

@@ -56,7 +56,7 @@ WORDS = {
     "stand": Word("(stand|stands|stood|standing)(?!-in| in for| for| out| still)", "be"),
     "walk": Word("walk(s|ed|ing)?", "scan"),
     "that of": Word("(that|those) of", "the noun again", 71),
-    "whose": Word("whose", "with, of which", 86, 2),
+    "whose": Word("whose", "with, of which", 85, 2),
     "no retry": Word("no retry", "retrying will not help"),
     "patience": Word("patien(ce|t|ts)", "timeout"),
     "twin": Word("twins?", "duplicate"),

@@ -16,6 +16,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "run": machines.run,
     "producer": machines.producer,
     "member": machines.member,
+    "consumer-member": machines.consumer_member,
     "registered-member": machines.registered_member,
     "batch-read": charts.batch_read,
     "batch-write": charts.batch_write,

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from streamgroup.coordinator.run.lifecycle import TABLE as RUN
+from streamgroup.group.consumer_membership import ConsumerMembership
 from streamgroup.group.membership import Membership
 from streamgroup.group.registry.membership import RegistryMembership
 from streamgroup.group.state_machine import MemberCue, State, Table
@@ -34,6 +35,12 @@ def producer() -> str:
 def member() -> str:
     """Return the states of a member of a Kafka group."""
     return _of_member("The states of a member of a Kafka group, and what leads from one to another", Membership.TABLE)
+
+
+def consumer_member() -> str:
+    """Return the states of a member of a Kafka group under the consumer protocol."""
+    title = "The states of a member under the consumer protocol, and what leads from one to another"
+    return _of_member(title, ConsumerMembership.TABLE)
 
 
 def registered_member() -> str:

@@ -157,7 +157,9 @@ def describe_consumer_group(cluster: KafkaCluster, group: str, deadline: float) 
             return GroupDescription(group, GroupState.DEAD)
         check(found.error_code, f"cannot describe group {group!r}", group, cluster.requester)
         members = tuple(map(_consumer, found.members))
-        return GroupDescription(group, found.group_state, PROTOCOL_TYPE, found.assignor_name, members)
+        return GroupDescription(
+            group, found.group_state, PROTOCOL_TYPE, found.assignor_name, members, found.group_epoch
+        )
 
     request = ConsumerGroupDescribeRequest(group_ids=(group,))
     return of_coordinator(cluster, group, (ConsumerGroupDescribeRequest, lambda _: request), read, deadline)

@@ -36,7 +36,7 @@ from streamgroup.kafka.net.frames import SMALLEST, FrameReader, Outgoing, TlsAns
 from streamgroup.kafka.net.handshake import ALL_HANDSHAKE_REQUESTS, NOT_A_BROKER_HINT, Handshake, HandshakeRequest
 from streamgroup.kafka.net.sasl.mechanisms import Mechanism
 from streamgroup.kafka.wire.frames import correlation_id_of, decode_response, encode_body, request_pieces
-from streamgroup.kafka.wire.messages.sasl import (
+from streamgroup.kafka.wire.messages.cluster import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

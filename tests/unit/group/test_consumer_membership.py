@@ -183,19 +183,19 @@ def test_a_start_that_is_not_found_in_time_is_given_up_all_the_same() -> None:
 
 
 def test_starting_offsets_apply_in_the_founding_epoch_though_the_epoch_has_moved_since() -> None:
-    """A founds the group and knows no start yet. B comes for another topic: A's epoch moves, its partitions do not."""
+    """A does not know yet where it starts. B commits for another topic and C comes: only the epoch of A moves."""
     world = ConsumerWorld(2, end=50)
-    world.more["u"], world.ends[TopicPartition("u", 0)] = 1, 50
+    for topic in "uv":
+        world.more[topic], world.ends[TopicPartition(topic, 0)] = 1, 50
     world.held_back = []
     a = world.query("A")
+    world.held_back = None
     world.query("B", topics=("u",))
+    world.query("C", topics=("v",))
     world.run(6)
-    assert world.epochs()["A"] == 2
-    answers, world.held_back = world.held_back, None
-    for answer in answers[::-1]:  # B is the first to commit, in epoch 2
-        answer()
-    world.run(20)
+    assert world.epochs() == {"A": 3, "B": 3, "C": 3}
     assert a.positions == {0: 50, 1: 50}
+    assert {world.coordinator.metadata(tp).founding for tp in world.coordinator.offsets} == {2}
 
 
 def test_a_commit_that_crosses_a_new_epoch_is_repeated_in_it() -> None:

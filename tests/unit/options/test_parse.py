@@ -297,7 +297,7 @@ CONSUMER = {"kafka.group.protocol": "consumer"}
         ({**CONSUMER, "kafka.heartbeat.interval.ms": "1000"}, r"group\.consumer\.heartbeat\.interval\.ms"),
         ({**CONSUMER, "group.member.weight": "2"}, r"have no weights"),
         ({"kafka.group.remote.assignor": "range"}, r"has no effect with kafka\.group\.protocol=classic"),
-        ({**CONSUMER, **IN_ZOOKEEPER}, r"a group in ZooKeeper has a protocol of its own"),
+        ({**CONSUMER, **IN_ZOOKEEPER}, r"a group in ZooKeeper has another protocol"),
     ],
 )
 def test_what_has_no_effect_under_the_protocol_of_the_group_is_refused(options: dict[str, str], text: str) -> None:

@@ -257,7 +257,7 @@ def test_a_group_of_kip_848_has_members_with_topics_and_partitions(brokers: Brok
     )
     classic = admin.ConsumerGroupMember(member_id="java", member_type=0)
     refused = consumer_group(error_code=16)
-    described = consumer_group(group_state="Stable", assignor_name="uniform", members=(member, classic))
+    described = consumer_group(group_state="Stable", group_epoch=8, assignor_name="uniform", members=(member, classic))
     brokers.answer(1, admin.ConsumerGroupDescribeRequest, refused, described)
     found = describe_consumer_group(brokers.cluster, "g", soon())
     assigned = tuple(TopicPartition(name, partition) for name in "tu" for partition in (0, 1))
@@ -270,6 +270,7 @@ def test_a_group_of_kip_848_has_members_with_topics_and_partitions(brokers: Brok
             MemberDescription("m", "c", "/h", "node-1", ("t", "u"), assigned=assigned, epoch=7, target=assigned[:2]),
             MemberDescription("java", epoch=0, target=(), hides_user_data=True),
         ),
+        epoch=8,
     )
 
 

@@ -25,7 +25,7 @@ from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, Poller
 from streamgroup.kafka.net.protocol import CorrelatedResponse
 from streamgroup.kafka.net.sasl.mechanisms import Exchange, PlainMechanism
 from streamgroup.kafka.wire.kafka07 import OffsetsRequest07
-from streamgroup.kafka.wire.messages import sasl
+from streamgroup.kafka.wire.messages import cluster
 from streamgroup.kafka.wire.messages.admin import ListGroupsRequest
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from streamgroup.model import Dialect
@@ -353,19 +353,21 @@ class Listener:
                 ApiVersionsRequest: lambda *_: api_versions(
                     apiversions=(0, 3), metadata=(0, 13), saslhandshake=(0, 1), saslauthenticate=(0, 2)
                 ),
-                sasl.SaslHandshakeRequest: lambda *_: sasl.SaslHandshakeResponse(mechanisms=("PLAIN", "OAUTHBEARER")),
-                sasl.SaslAuthenticateRequest: self._authenticate,
+                cluster.SaslHandshakeRequest: lambda *_: cluster.SaslHandshakeResponse(
+                    mechanisms=("PLAIN", "OAUTHBEARER")
+                ),
+                cluster.SaslAuthenticateRequest: self._authenticate,
                 MetadataRequest: lambda *_: METADATA,
             }
         )
 
-    def _authenticate(self, request: sasl.SaslAuthenticateRequest, _: int) -> Any:
+    def _authenticate(self, request: cluster.SaslAuthenticateRequest, _: int) -> Any:
         accepted = self.accepts(bytes(request.auth_bytes))
-        if accepted is SILENCE or accepted is CLOSE or isinstance(accepted, sasl.SaslAuthenticateResponse):
+        if accepted is SILENCE or accepted is CLOSE or isinstance(accepted, cluster.SaslAuthenticateResponse):
             return accepted
         if not accepted:
-            return sasl.SaslAuthenticateResponse(error_code=58, error_message="no such user")
-        return sasl.SaslAuthenticateResponse(session_lifetime_ms=self.lifetime_ms)
+            return cluster.SaslAuthenticateResponse(error_code=58, error_message="no such user")
+        return cluster.SaslAuthenticateResponse(session_lifetime_ms=self.lifetime_ms)
 
     @property
     def exchanges(self) -> int:
@@ -465,8 +467,8 @@ def by_rounds(token: bytes) -> Any:
     """Answer the first token of SCRAM by a million rounds, and do not believe the proof."""
     if token.startswith(b"n,,"):
         nonce = token.rpartition(b"r=")[2]
-        return sasl.SaslAuthenticateResponse(auth_bytes=b"r=" + nonce + b"more,s=c2FsdA==,i=1000000")
-    return sasl.SaslAuthenticateResponse(error_code=58, error_message="no such proof")
+        return cluster.SaslAuthenticateResponse(auth_bytes=b"r=" + nonce + b"more,s=c2FsdA==,i=1000000")
+    return cluster.SaslAuthenticateResponse(error_code=58, error_message="no such proof")
 
 
 SCRAM = SaslOptions("SCRAM-SHA-256", "ann", Secret("hunter2"))
@@ -499,7 +501,7 @@ def test_an_idle_connection_of_a_poller_authenticates_again_also_by_long_steps(
     monkeypatch.setattr("streamgroup.kafka.net.link._SHORTEST_SESSION_S", 0)
     monkeypatch.setattr("streamgroup.kafka.net.sasl.credentials.PlainMechanism", LongPlain)
     listener = Listener(
-        broker, lambda token: token == b"hunter2" or sasl.SaslAuthenticateResponse(auth_bytes=b"challenge")
+        broker, lambda token: token == b"hunter2" or cluster.SaslAuthenticateResponse(auth_bytes=b"challenge")
     )
     listener.lifetime_ms = 200
     poller = Poller(options(listener.broker.port, sasl=PLAIN))

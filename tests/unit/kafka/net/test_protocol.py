@@ -32,7 +32,7 @@ from streamgroup.kafka.wire.kafka07 import (
     ProduceRequest07,
     message07,
 )
-from streamgroup.kafka.wire.messages import sasl
+from streamgroup.kafka.wire.messages import cluster
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 from streamgroup.kafka.wire.messages.group import HeartbeatRequest
 from streamgroup.kafka.wire.primitives import Reader
@@ -169,12 +169,12 @@ PASSWORD = "hunter2"
 TOKEN = b"\0ann\0hunter2"
 APIS = {
     cls.API_KEY: cls
-    for cls in (ApiVersionsRequest, MetadataRequest, sasl.SaslHandshakeRequest, sasl.SaslAuthenticateRequest)
+    for cls in (ApiVersionsRequest, MetadataRequest, cluster.SaslHandshakeRequest, cluster.SaslAuthenticateRequest)
 }
 NEW = api_versions(metadata=(0, 13), saslhandshake=(0, 1), saslauthenticate=(0, 2))
 OLD = api_versions(metadata=(0, 2), saslhandshake=(0, 0))
-HAS = sasl.SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))
-ACCEPTED = sasl.SaslAuthenticateResponse(error_code=0, session_lifetime_ms=60_000)
+HAS = cluster.SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))
+ACCEPTED = cluster.SaslAuthenticateResponse(error_code=0, session_lifetime_ms=60_000)
 
 
 def plain() -> Mechanism:
@@ -249,9 +249,9 @@ def connected(versions: Any = NEW, mechanism: Callable[[], Mechanism] = plain) -
 
 def authenticated(lifetime_ms: int = 60_000) -> Broker:
     broker = connected()
-    broker.answers_by(HAS, sasl.SaslHandshakeRequest, 1, 1)
+    broker.answers_by(HAS, cluster.SaslHandshakeRequest, 1, 1)
     broker.answers_by(
-        sasl.SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms), sasl.SaslAuthenticateRequest, 2, 2
+        cluster.SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms), cluster.SaslAuthenticateRequest, 2, 2
     )
     broker.takes()
     return broker
@@ -261,13 +261,13 @@ def test_requests_wait_until_the_broker_has_accepted_the_client() -> None:
     broker = connected()
     protocol = broker.protocol
     asked = protocol.send(EVERYTHING)
-    assert broker.takes() == [(sasl.SaslHandshakeRequest(mechanism="PLAIN"), 1, 1)]
-    broker.answers_by(HAS, sasl.SaslHandshakeRequest, 1, 1)
+    assert broker.takes() == [(cluster.SaslHandshakeRequest(mechanism="PLAIN"), 1, 1)]
+    broker.answers_by(HAS, cluster.SaslHandshakeRequest, 1, 1)
     ((request, version, number),) = broker.takes()
     assert (bytes(request.auth_bytes), version, number) == (TOKEN, 2, 3)
     assert protocol.unanswered == (asked,)
     assert protocol.describe_pending() == "SASL PLAIN, Metadata (not yet sent)"
-    broker.answers_by(ACCEPTED, sasl.SaslAuthenticateRequest, 2, 3)
+    broker.answers_by(ACCEPTED, cluster.SaslAuthenticateRequest, 2, 3)
     assert broker.takes() == [(EVERYTHING, 13, asked)]
     assert protocol.is_ready
     assert protocol.session_lifetime_ms == 60_000
@@ -278,8 +278,8 @@ def test_requests_wait_until_the_broker_has_accepted_the_client() -> None:
 def test_a_broker_before_1_0_takes_tokens_without_headers() -> None:
     broker = connected(OLD, lambda: TwoSteps("TWO", "b:1"))
     asked = broker.protocol.send(EVERYTHING)
-    assert broker.takes() == [(sasl.SaslHandshakeRequest(mechanism="TWO"), 0, 1)]
-    broker.answers_by(sasl.SaslHandshakeResponse(mechanisms=("TWO",)), sasl.SaslHandshakeRequest, 0, 1)
+    assert broker.takes() == [(cluster.SaslHandshakeRequest(mechanism="TWO"), 0, 1)]
+    broker.answers_by(cluster.SaslHandshakeResponse(mechanisms=("TWO",)), cluster.SaslHandshakeRequest, 0, 1)
     assert broker.takes() == [b"first"]
     broker.sends(b"\0\0\0\x09challenge")
     assert broker.takes() == [b"second"]
@@ -291,7 +291,7 @@ def test_a_broker_before_1_0_takes_tokens_without_headers() -> None:
 
 def test_the_answer_to_plain_is_an_empty_token_there() -> None:
     broker = connected(OLD)
-    broker.answers_by(HAS, sasl.SaslHandshakeRequest, 0, 1)
+    broker.answers_by(HAS, cluster.SaslHandshakeRequest, 0, 1)
     assert broker.takes()[1:] == [TOKEN]
     broker.sends(b"\0\0\0\0")
     assert broker.protocol.is_ready
@@ -307,17 +307,17 @@ def test_a_broker_of_0_9_is_refused() -> None:
     ("response", "message"),
     [
         (
-            sasl.SaslHandshakeResponse(error_code=33, mechanisms=("GSSAPI", "SCRAM-SHA-256")),
+            cluster.SaslHandshakeResponse(error_code=33, mechanisms=("GSSAPI", "SCRAM-SHA-256")),
             "as user 'ann' by SASL PLAIN: the listener does not have this mechanism, it has: GSSAPI, SCRAM-SHA-256",
         ),
-        (sasl.SaslHandshakeResponse(error_code=31), r"the broker answered CLUSTER_AUTHORIZATION_FAILED \(31\)"),
-        (sasl.SaslHandshakeResponse(error_code=34), "the listener does not use SASL. Set kafka.security"),
+        (cluster.SaslHandshakeResponse(error_code=31), r"the broker answered CLUSTER_AUTHORIZATION_FAILED \(31\)"),
+        (cluster.SaslHandshakeResponse(error_code=34), "the listener does not use SASL. Set kafka.security"),
     ],
 )
 def test_a_listener_without_the_mechanism_is_an_error(response: Any, message: str) -> None:
     broker = connected()
     with pytest.raises(AuthenticationError, match=message):
-        broker.answers_by(response, sasl.SaslHandshakeRequest, 1, 1)
+        broker.answers_by(response, cluster.SaslHandshakeRequest, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -333,21 +333,21 @@ def test_a_listener_without_the_mechanism_is_an_error(response: Any, message: st
 )
 def test_a_rejection_is_an_error_that_hides_the_password(code: int, kind: type[Exception], message: str) -> None:
     broker = connected()
-    broker.answers_by(HAS, sasl.SaslHandshakeRequest, 1, 1)
-    refusal = sasl.SaslAuthenticateResponse(error_code=code, error_message=f"no {PASSWORD} for ann")
+    broker.answers_by(HAS, cluster.SaslHandshakeRequest, 1, 1)
+    refusal = cluster.SaslAuthenticateResponse(error_code=code, error_message=f"no {PASSWORD} for ann")
     with pytest.raises(kind, match=message) as caught:
-        broker.answers_by(refusal, sasl.SaslAuthenticateRequest, 2, 2)
+        broker.answers_by(refusal, cluster.SaslAuthenticateRequest, 2, 2)
     assert PASSWORD not in repr(caught.value)
 
 
 def test_a_broker_that_hangs_up_twice_on_a_bare_token_has_rejected_it() -> None:
     """One that stops hangs up once, and the next connection is refused."""
     broker = connected(OLD)
-    broker.answers_by(HAS, sasl.SaslHandshakeRequest, 0, 1)
+    broker.answers_by(HAS, cluster.SaslHandshakeRequest, 0, 1)
     assert broker.protocol.on_hang_up()
     assert broker.protocol.wants_mechanism
     broker.protocol.authenticate(plain())
-    broker.answers_by(HAS, sasl.SaslHandshakeRequest, 0, 2)
+    broker.answers_by(HAS, cluster.SaslHandshakeRequest, 0, 2)
     with pytest.raises(AuthenticationError, match="the broker rejected the credentials: it closed the connection"):
         broker.protocol.on_hang_up()
 
@@ -370,8 +370,8 @@ def test_an_expired_session_is_renewed_behind_the_requests_that_are_sent() -> No
     assert protocol.wants_mechanism
     protocol.authenticate(plain())
     ((_, version, number),) = broker.takes()
-    broker.answers_by(HAS, sasl.SaslHandshakeRequest, version, number)
-    broker.answers_by(sasl.SaslAuthenticateResponse(), sasl.SaslAuthenticateRequest, 2, number + 1)
+    broker.answers_by(HAS, cluster.SaslHandshakeRequest, version, number)
+    broker.answers_by(cluster.SaslAuthenticateResponse(), cluster.SaslAuthenticateRequest, 2, number + 1)
     assert broker.takes()[-1] == (EVERYTHING, 13, after)
     assert protocol.session_lifetime_ms == 0
 
@@ -405,7 +405,7 @@ def test_a_broker_that_hangs_up_on_the_first_request_may_want_sasl(versions: Api
 def test_an_answer_to_another_request_is_an_error() -> None:
     broker = connected()
     with pytest.raises(DecodeError, match=r"correlation id 7; expected: SaslHandshake v1 \(correlation id 1\)"):
-        broker.answers_by(HAS, sasl.SaslHandshakeRequest, 1, 7)
+        broker.answers_by(HAS, cluster.SaslHandshakeRequest, 1, 7)
 
 
 def test_an_answer_with_invalid_bytes_names_the_request() -> None:
@@ -424,11 +424,13 @@ def test_a_step_that_takes_long_waits_until_somebody_takes_it(is_raw: bool) -> N
         if is_raw:
             broker.sends(len(token).to_bytes(4, "big") + token)
         else:
-            broker.answers_by(sasl.SaslAuthenticateResponse(auth_bytes=token), sasl.SaslAuthenticateRequest, 2, number)
+            broker.answers_by(
+                cluster.SaslAuthenticateResponse(auth_bytes=token), cluster.SaslAuthenticateRequest, 2, number
+            )
 
     broker.takes()
     assert protocol.work is None
-    broker.answers_by(HAS, sasl.SaslHandshakeRequest, 0 if is_raw else 1, 1)
+    broker.answers_by(HAS, cluster.SaslHandshakeRequest, 0 if is_raw else 1, 1)
     assert protocol.work is None, "the first token is there at once"
     broker.takes()
     sends(b"challenge", 3)
@@ -447,16 +449,16 @@ def test_a_step_that_takes_long_waits_until_somebody_takes_it(is_raw: bool) -> N
 
 def test_a_frame_in_the_middle_of_a_long_step_is_refused() -> None:
     broker = connected(NEW, lambda: LongStep("LONG", "b:1"))
-    broker.answers_by(HAS, sasl.SaslHandshakeRequest, 1, 1)
-    challenge = sasl.SaslAuthenticateResponse(auth_bytes=b"challenge")
-    broker.answers_by(challenge, sasl.SaslAuthenticateRequest, 2, 2)
+    broker.answers_by(HAS, cluster.SaslHandshakeRequest, 1, 1)
+    challenge = cluster.SaslAuthenticateResponse(auth_bytes=b"challenge")
+    broker.answers_by(challenge, cluster.SaslAuthenticateRequest, 2, 2)
     with pytest.raises(DecodeError, match=r"broker b:1 sent a frame while the client computes its next token"):
-        broker.answers_by(challenge, sasl.SaslAuthenticateRequest, 2, 2)
+        broker.answers_by(challenge, cluster.SaslAuthenticateRequest, 2, 2)
 
 
 def test_a_new_connection_forgets_the_long_step_of_the_last() -> None:
     broker = connected(OLD, lambda: LongStep("LONG", "b:1"))
-    broker.answers_by(HAS, sasl.SaslHandshakeRequest, 0, 1)
+    broker.answers_by(HAS, cluster.SaslHandshakeRequest, 0, 1)
     broker.sends((9).to_bytes(4, "big") + b"challenge")
     assert broker.protocol.work is not None
     assert broker.protocol.on_hang_up()
