@@ -435,7 +435,8 @@ class _Reading(OptionsReader):
                 f"kafka.fetch.max.wait.ms ({fetch.max_wait_ms}) must be below kafka.request.timeout.ms "
                 f"({client.request_timeout_ms}): every fetch at the end of a log would time out"
             )
-        if group and group.is_member and group.heartbeat_interval_ms >= group.session_timeout_ms:
+        sets_interval = group and group.is_member and group.protocol is not GroupProtocol.CONSUMER
+        if sets_interval and group.heartbeat_interval_ms >= group.session_timeout_ms:
             self.problems.append(
                 f"kafka.heartbeat.interval.ms ({group.heartbeat_interval_ms}) must be below kafka.session.timeout.ms "
                 f"({group.session_timeout_ms}): the session would time out between two heartbeats. Set a third of it"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamgroup.kafka.cluster.admin import describe_groups
+from streamgroup.kafka.cluster.admin import describe_any_group
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.options.kinds import SERVERS
 from streamgroup.options.types import ClientOptions
@@ -55,6 +55,11 @@ class Job:
     def checkpoint(self) -> Path:
         return self.home / f"{self.name}-checkpoint"
 
+    @property
+    def is_consumer(self) -> bool:
+        """Whether it joins by the consumer protocol, where the broker sets the interval of heartbeats."""
+        return self.options.get("kafka.group.protocol") == "consumer"
+
     def spark_options(self) -> dict[str, str]:
         """The options of its stream."""
         return {
@@ -62,7 +67,7 @@ class Job:
             "kafka.group.id": self.group,
             "kafka.client.id": self.name,
             "kafka.session.timeout.ms": str(int(SESSION_S * 1000)),
-            "kafka.heartbeat.interval.ms": "500",
+            **({} if self.is_consumer else {"kafka.heartbeat.interval.ms": "500"}),
             "subscribe": self.load.topic,
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(self.batch),
@@ -353,7 +358,7 @@ class Group:
 
     def holders(self) -> list[tuple[str, list[int]]]:
         """The members' client ids, each with the partitions it holds; two incarnations of a job are two members."""
-        described = describe_groups(self._cluster, [self.name], self._cluster.deadline(20_000))[self.name]
+        described = describe_any_group(self._cluster, self.name, self._cluster.deadline(20_000))
         return sorted((m.client_id, sorted(tp.partition for tp in m.assigned or ())) for m in described.members)
 
     def is_shared_by(self, *names: str) -> bool:

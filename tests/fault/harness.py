@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from streamgroup.coordinator.coordinator import Coordinator
 from streamgroup.coordinator.planning.document import from_value, to_value
@@ -40,6 +40,16 @@ QUICK = {
     "maxOffsetsPerTrigger": "200",
 }
 """Faults that show within seconds, and batches so small that one is always near its boundary."""
+
+
+QUICK_GROUPS = {
+    "group.consumer.min.session.timeout.ms": 6000,
+    "group.consumer.session.timeout.ms": 6000,
+    "group.consumer.min.heartbeat.interval.ms": 200,
+    "group.consumer.heartbeat.interval.ms": 200,
+    "group.consumer.migration.policy": "bidirectional",
+}
+"""The same for a broker: sessions and heartbeats of the consumer protocol."""
 
 
 class Row(NamedTuple):
@@ -230,6 +240,56 @@ class Streams:
         )
         with closing(KafkaCluster(options.client)) as cluster:
             return question(cluster)
+
+
+class Peer:
+    """A librdkafka consumer that commits what it has read, in a thread of its own."""
+
+    def __init__(self, streams: Streams, protocol: str) -> None:
+        self.name = f"librdkafka ({protocol})"
+        self.held: set[str] = set()
+        self.values: list[str] = []
+        self.error = ""
+        self._topic = streams.topic
+        self._stopping = threading.Event()
+        settings: dict[str, Any] = {
+            "group.id": streams.group,
+            "auto.offset.reset": "earliest",
+            "group.protocol": protocol,
+        }
+        if protocol == "classic":
+            settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+        settings |= {"bootstrap.servers": streams.server.bootstrap_servers, "enable.auto.commit": False, "log_level": 0}
+        settings["auto.offset.reset"] = "earliest"
+        self._consumer = Consumer(settings)
+        self._thread = threading.Thread(target=self._run, name="peer")
+
+    def __enter__(self) -> Peer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(TIMEOUT_S)
+
+    def _run(self) -> None:
+        with closing(self._consumer) as consumer:
+            consumer.subscribe([self._topic])
+            while not self._stopping.is_set() and not self.error:
+                messages = consumer.consume(100, 0.1)
+                self.held = {f"{tp.topic}-{tp.partition}" for tp in consumer.assignment()}
+                errors = [str(message.error()) for message in messages if message.error()]
+                self.error = errors[0] if errors else ""
+                self.values += [message.value().decode() for message in messages if not message.error()]
+                if messages and not errors:
+                    self._commit(consumer)
+
+    def _commit(self, consumer: Consumer) -> None:
+        try:
+            consumer.commit(asynchronous=False)
+        except KafkaException as error:  # of another epoch: its partitions are another's, or it commits the next time
+            if error.args[0].fatal():
+                self.error = str(error)
 
 
 class Writer:

@@ -56,9 +56,17 @@ class Arena:
         """Let the world go on until `at` (of time.monotonic)."""
         time.sleep(max(0.0, at - time.monotonic()))
 
+    def delivered(self) -> set[str]:
+        """The values that the sinks have."""
+        return set(self._checker.deliveries())
+
+    def await_all_committed(self) -> None:
+        """Wait until the group has committed all that was sent."""
+        self._checker.await_all_committed(self.group.name)
+
     def outcome(self, struck: Sequence[InFlight] = ()) -> Outcome:
         """Wait until the group has committed all that was sent; then check everything."""
-        self._checker.await_all_committed(self.group.name)
+        self.await_all_committed()
         return self._checker.check(self._used, struck)
 
     def close(self) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException
 
 from streamgroup.errors import BrokerError, ConfigError
 from streamgroup.kafka.cluster import admin, changes
@@ -17,19 +16,12 @@ from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.releases import NEWEST
 from tests.conftest import MakeTopic
-from tests.fault.harness import QUICK, Stream, Streams, Writer, check_everything, goes_on
-from tests.waiting import TIMEOUT_S, wait_until
+from tests.fault.harness import QUICK, QUICK_GROUPS, Peer, Stream, Streams, Writer, check_everything, goes_on
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 PARTITIONS = 6
-QUICK_GROUPS = {
-    "group.consumer.min.session.timeout.ms": 6000,
-    "group.consumer.session.timeout.ms": 6000,
-    "group.consumer.min.heartbeat.interval.ms": 200,
-    "group.consumer.heartbeat.interval.ms": 200,
-    "group.consumer.migration.policy": "bidirectional",
-}
 CLASSIC = {"kafka__group__protocol": "classic"}
 CONSUMER = {"kafka__group__protocol": "consumer"}
 AUTO = {"kafka__group__protocol": "auto"}
@@ -74,56 +66,6 @@ def group(kafka: KafkaServer, make_topic: MakeTopic) -> Group:
 @pytest.fixture
 def writer(group: Group) -> Writer:
     return Writer(group.server, group.topic, PARTITIONS)
-
-
-class Peer:
-    """A librdkafka consumer that commits what it has read, in a thread of its own."""
-
-    def __init__(self, group: Group, protocol: str) -> None:
-        self.name = f"librdkafka ({protocol})"
-        self.held: set[str] = set()
-        self.values: list[str] = []
-        self.error = ""
-        self._topic = group.topic
-        self._stopping = threading.Event()
-        settings: dict[str, Any] = {
-            "group.id": group.group,
-            "auto.offset.reset": "earliest",
-            "group.protocol": protocol,
-        }
-        if protocol == "classic":
-            settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
-        settings |= {"bootstrap.servers": group.server.bootstrap_servers, "enable.auto.commit": False, "log_level": 0}
-        settings["auto.offset.reset"] = "earliest"
-        self._consumer = Consumer(settings)
-        self._thread = threading.Thread(target=self._run, name="peer")
-
-    def __enter__(self) -> Peer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join(TIMEOUT_S)
-
-    def _run(self) -> None:
-        with closing(self._consumer) as consumer:
-            consumer.subscribe([self._topic])
-            while not self._stopping.is_set() and not self.error:
-                messages = consumer.consume(100, 0.1)
-                self.held = {f"{tp.topic}-{tp.partition}" for tp in consumer.assignment()}
-                errors = [str(message.error()) for message in messages if message.error()]
-                self.error = errors[0] if errors else ""
-                self.values += [message.value().decode() for message in messages if not message.error()]
-                if messages and not errors:
-                    self._commit(consumer)
-
-    def _commit(self, consumer: Consumer) -> None:
-        try:
-            consumer.commit(asynchronous=False)
-        except KafkaException as error:  # of another epoch: its partitions are another's, or it commits the next time
-            if error.args[0].fatal():
-                self.error = str(error)
 
 
 Member = Stream | Peer

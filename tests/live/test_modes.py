@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -20,8 +19,8 @@ from streamgroup.kafka.cluster import admin
 from streamgroup.model import TopicPartition
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.fault.harness import Stream, Streams, Writer
-from tests.waiting import TIMEOUT_S, wait_until
+from tests.fault.harness import Peer, Stream, Streams, Writer
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
 
@@ -232,39 +231,6 @@ def test_a_group_that_gets_no_coordinator_is_reported_with_the_usual_cause(
 EACH_MEMBER = {"startingOffsets": "earliest", "kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "200"}
 
 
-class NewConsumer:
-    """A consumer with `group.protocol=consumer` in a thread of its own."""
-
-    def __init__(self, server: KafkaServer, group: str, topic: str) -> None:
-        self.held: set[int] = set()
-        self.values: list[str] = []
-        self.error = ""
-        self._topic = topic
-        self._stopping = threading.Event()
-        settings = {"group.id": group, "group.protocol": "consumer", "auto.offset.reset": "earliest"}
-        self._consumer = Consumer({"bootstrap.servers": server.bootstrap_servers, "log_level": 0, **settings})
-        self._thread = threading.Thread(target=self._run, name="new-consumer")
-
-    def __enter__(self) -> NewConsumer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join(TIMEOUT_S)
-
-    def _run(self) -> None:
-        with closing(self._consumer) as consumer:
-            consumer.subscribe([self._topic])
-            while not self._stopping.is_set() and not self.error:
-                message = consumer.poll(0.1)
-                self.held = {tp.partition for tp in consumer.assignment()}
-                if message is not None and message.error():
-                    self.error = str(message.error())
-                elif message is not None:
-                    self.values.append(message.value().decode())
-
-
 @pytest.mark.long
 def test_a_member_reads_its_share_of_a_group_that_a_consumer_of_kip_848_leads(
     kafka4: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
@@ -274,7 +240,7 @@ def test_a_member_reads_its_share_of_a_group_that_a_consumer_of_kip_848_leads(
     group = f"new-{topic}"
     member = query(kafka4, "q", subscribe=topic, kafka__group__id=group, **EACH_MEMBER)
     writer = Writer(kafka4, topic, 4)
-    with NewConsumer(kafka4, group, topic) as consumer:
+    with Peer(Streams(kafka4, topic, group), "consumer") as consumer:
         wait_until(lambda: len(consumer.held) == 4, "the consumer has all partitions")
         with running(member):
             wait_until(lambda: len(consumer.held) == len(member.held) == 2, "they share the partitions")
@@ -339,7 +305,7 @@ def test_a_consumer_of_kip_848_can_join_members_under_every_strategy(
         wait_until(lambda: len(one.held) == len(two.held) == 2, "the members share the partitions")
         sent = writer.send(100)
         wait_until(lambda: values(one, two) == sorted(sent), "all is read")
-        with NewConsumer(kafka4, f"new-{topic}", topic) as consumer:
+        with Peer(Streams(kafka4, topic, f"new-{topic}"), "consumer") as consumer:
             wait_until(lambda: consumer.held or consumer.error, "the consumer has joined")
             assert consumer.error == ""
             sent += writer.send(100)

@@ -32,17 +32,20 @@ class JavaConsumer:
 
 @contextmanager
 def java_consumer(
-    home: Path, load: Load, group: str, assignor: str, client: ClientSettings | None = None
+    home: Path, load: Load, group: str, assignor: str | None, client: ClientSettings | None = None
 ) -> Iterator[JavaConsumer]:
-    """Run a member of `group` that knows this one strategy. `client` has the settings for a secured server."""
-    properties = {
-        "group.id": group,
-        "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{assignor}",
-        "group.protocol": "classic",
-        "auto.offset.reset": "earliest",
-        "session.timeout.ms": "6000",
-        "heartbeat.interval.ms": "300",
-    }
+    """Run a member of `group` that knows this one strategy; None: a member under the consumer protocol.
+
+    `client` has the settings for a secured server.
+    """
+    properties = {"group.id": group, "group.protocol": "consumer", "auto.offset.reset": "earliest"}
+    if assignor is not None:
+        properties |= {
+            "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{assignor}",
+            "group.protocol": "classic",
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "300",
+        }
     config = home / "java-consumer.properties"
     own = "".join(f"{name}={value}\n" for name, value in properties.items())
     config.write_text(own if client is None else own + client.text())

@@ -305,6 +305,12 @@ def test_what_has_no_effect_under_the_protocol_of_the_group_is_refused(options: 
         parse_source({**STREAM, **options}, streaming=True)
 
 
+def test_the_session_timeout_is_not_compared_with_an_interval_that_the_broker_sets() -> None:
+    group = stream(**CONSUMER, **{"kafka.session.timeout.ms": "2000"}).group
+    assert group is not None
+    assert group.session_timeout_ms == 2000
+
+
 def test_with_auto_options_of_both_protocols_are_accepted() -> None:
     auto = {"kafka.group.protocol": "auto", "kafka.partition.assignment.strategy": "range"}
     group = stream(**auto, **{"kafka.group.remote.assignor": "uniform", "group.member.weight": "1"}).group
