@@ -349,7 +349,8 @@ def _of_broker(
 def _of_versions(address: str, versions: BrokerVersions, options: ClientOptions) -> tuple[CheckVerdict, str]:
     text = f"{address} runs {release_of(versions)}"
     if versions.supports(JoinGroupRequest, JoinGroupRequest.VERSIONS[0]) or JoinGroupRequest.API_KEY in versions.ranges:
-        return CheckVerdict.OK, f"{text}: it coordinates groups"
+        protocols = ", also of the consumer protocol (KIP-848)" if versions.has_consumer_protocol else ""
+        return CheckVerdict.OK, f"{text}: it coordinates groups{protocols}"
     if options.zookeeper is not None:
         return CheckVerdict.OK, f"{text}: ZooKeeper stores its groups"
     return CheckVerdict.WARN, (

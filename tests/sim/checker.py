@@ -471,7 +471,7 @@ class Checker:
         skipped = isinstance(error, ConfigError) and query.settings.file_sink
         fenced = isinstance(error, FencedError) and query.instance_id is not None
         if "UNRELEASED_INSTANCE_ID" in str(error) and query.process is not None:
-            fenced = query.world.keeper.is_replaced(query.process)
+            fenced = query.process.was_replaced
         lost = isinstance(error, DataLossError) and any(str(tp) in str(error) for tp in self._cut)
         if lost:
             self._cut.clear()

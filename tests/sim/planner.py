@@ -101,6 +101,7 @@ class SimEvents(RunEvents):
             case Resolve(generation, partitions):
                 process.member.wanted = {**process.member.wanted, generation: partitions}
             case ev.Fail(error):
+                process.was_replaced = process.world.keeper.is_replaced(process)
                 process.clock.note(process.name, f"fails: {error}"[:160])
             case ev.Lost(reason):
                 process.world.checker.lost(process, reason)
@@ -112,6 +113,8 @@ class SimEvents(RunEvents):
                 process.releases(partitions)
             case ev.Assigned():
                 process.is_assigned(action)
+            case ev.Left():
+                process.has_left()
         super().on_action(action, flight)
 
     def replaying(self, document: Document, ranges: Iterable[OffsetRange]) -> None:

@@ -123,6 +123,8 @@ class Process:
         self.licensed: set[int] = set()
         """Batches that were interrupted: each may be repeated."""
         self._assigned = ("", -1)
+        self.was_replaced = False
+        """Whether another process had the place of its static member when its query failed."""
         self._gave_up = self._too_early = False
         self._waits_since: float | None = None
         """Since when it has something to do before it rejoins, or gives up what was revoked."""
@@ -310,6 +312,10 @@ class Process:
     def gave_up(self) -> None:
         self._gave_up = True
         self._too_early = self.settings.registry is None and not self._has_waited(self._least_wait_s)
+
+    def has_left(self) -> None:
+        """Others may have its partitions until it is assigned any again."""
+        self._assigned = ("", -1)
 
     def is_assigned(self, action: ev.Assigned) -> None:
         member_id, generation = self._assigned

@@ -27,9 +27,6 @@ from streamgroup.kafka.net.requester import requester_of
 from streamgroup.model import Dialect, GroupDescription, TopicPartition
 from streamgroup.options.types import GroupMode, GroupOptions, GroupProtocol, OffsetsStorage, SourceOptions
 
-CONSUMER_PROTOCOL = "group.version"
-"""The feature of a cluster that has the consumer protocol, from level 1 on (KIP-848)."""
-
 
 class BrokerBackend:
     """The backend of a query whose group is coordinated by a broker, or that has no group."""
@@ -54,10 +51,7 @@ class BrokerBackend:
         if not self._group.is_member or self._group.protocol is not GroupProtocol.AUTO:
             return
         timeout_s = self._options.client.default_api_timeout_ms / 1000
-        level = self._watcher.ask(
-            lambda cluster, until: kafka_of(cluster, until).finalized_level(CONSUMER_PROTOCOL, until), timeout_s
-        )
-        if level > 0:
+        if self._watcher.ask(lambda cluster, until: kafka_of(cluster, until).has_consumer_protocol(until), timeout_s):
             config = member_config(self._options, self._group)
             self.member.join_by(ConsumerMembership(config, random.Random()))
 

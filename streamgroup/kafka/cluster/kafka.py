@@ -246,13 +246,13 @@ class KafkaCluster:
         brokers = self.snapshot((), deadline).brokers.values()
         return min(self._versions_of(broker, deadline).highest(kind) for broker in brokers)
 
-    def finalized_level(self, feature: str, deadline: float) -> int:
-        """Return the level at which the cluster has finalized `feature`, 0 if it has not.
+    def has_consumer_protocol(self, deadline: float) -> bool:
+        """Return whether the cluster has the consumer protocol of groups switched on (KIP-848).
 
         Raises TransportError if no broker answers by the deadline.
         """
         broker = next(iter(self.snapshot((), deadline).brokers.values()))
-        return self._versions_of(broker, deadline).features.get(feature, 0)
+        return self._versions_of(broker, deadline).has_consumer_protocol
 
     def _versions_of(self, broker: Broker, deadline: float) -> BrokerVersions:
         retry = self.retry(f"API versions of broker {broker}", deadline)

@@ -34,6 +34,11 @@ class BrokerVersions:
         ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
         return cls(broker, ranges, features={f.name: f.max_version_level for f in response.finalized_features})
 
+    @property
+    def has_consumer_protocol(self) -> bool:
+        """Whether the cluster has the consumer protocol of groups switched on (KIP-848, Kafka 4.0 or later)."""
+        return self.features.get("group.version", 0) > 0
+
     def supports(self, request_type: type[Request[Any]], version: int) -> bool:
         lowest, highest = self.ranges.get(request_type.API_KEY, (0, -1))
         return lowest <= version <= highest

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import platform
@@ -208,6 +209,12 @@ def test_a_broker_without_the_group_protocol_needs_zookeeper() -> None:
         CheckVerdict.OK,
         "broker:9092 runs Kafka 0.8.2: ZooKeeper stores its groups",
     )
+
+
+def test_a_broker_with_the_consumer_protocol_is_named_so() -> None:
+    found = dataclasses.replace(versions(18), features={"group.version": 1})
+    _, text = module._of_versions("broker:9092", found, NOWHERE)
+    assert text.endswith(": it coordinates groups, also of the consumer protocol (KIP-848)")
 
 
 def test_partitions_without_a_leader_are_warned_of() -> None:

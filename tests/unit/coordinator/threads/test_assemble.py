@@ -107,21 +107,20 @@ def test_a_query_without_a_group_has_no_commits_and_asks_no_broker(make: Make, a
 
 
 @pytest.mark.parametrize(
-    ("protocol", "level", "machine"),
+    ("protocol", "is_on", "machine"),
     [
-        (GroupProtocol.CLASSIC, 1, Membership),
-        (GroupProtocol.CONSUMER, 0, ConsumerMembership),
-        (GroupProtocol.AUTO, 0, Membership),
-        (GroupProtocol.AUTO, 1, ConsumerMembership),
+        (GroupProtocol.CLASSIC, True, Membership),
+        (GroupProtocol.CONSUMER, False, ConsumerMembership),
+        (GroupProtocol.AUTO, False, Membership),
+        (GroupProtocol.AUTO, True, ConsumerMembership),
     ],
 )
 def test_the_protocol_is_that_of_the_options_or_the_clusters(
-    protocol: GroupProtocol, level: int, machine: type[object], make: Make, monkeypatch: pytest.MonkeyPatch
+    protocol: GroupProtocol, is_on: bool, machine: type[object], make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Cluster:
-        def finalized_level(self, feature: str, until: float) -> int:
-            assert feature == "group.version"
-            return level
+        def has_consumer_protocol(self, until: float) -> bool:
+            return is_on
 
     monkeypatch.setattr(module, "kafka_of", lambda cluster, until: Cluster())
     backend = make(GroupOptions("g", protocol=protocol))

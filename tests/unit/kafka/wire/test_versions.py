@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.errors import UnsupportedVersionError
-from streamgroup.kafka.wire.messages.cluster import ApiVersion, ApiVersionsResponse
+from streamgroup.kafka.wire.messages.cluster import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from streamgroup.kafka.wire.messages.log import FetchRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.kafka.wire.versions import BrokerVersions
@@ -13,6 +13,14 @@ def broker(**ranges: tuple[int, int]) -> BrokerVersions:
     keys = {"fetch": 1, "metadata": 3, "commit": 8}
     rows = tuple(ApiVersion(api_key=keys[k], min_version=r[0], max_version=r[1]) for k, r in ranges.items())
     return BrokerVersions.of(ApiVersionsResponse(api_keys=rows), "b:9092")
+
+
+@pytest.mark.parametrize(("level", "is_on"), [(None, False), (0, False), (1, True)])
+def test_the_consumer_protocol_is_a_feature_of_the_cluster(level: int | None, is_on: bool) -> None:
+    others = [FinalizedFeatureKey(name="metadata.version", max_version_level=27)]
+    mine = [] if level is None else [FinalizedFeatureKey(name="group.version", max_version_level=level)]
+    versions = BrokerVersions.of(ApiVersionsResponse(finalized_features=(*others, *mine)), "b:9092")
+    assert versions.has_consumer_protocol is is_on
 
 
 @pytest.mark.parametrize(
