@@ -106,6 +106,12 @@ class ConsumerMembership(BrokerMachine):
         self._topics, self._wait.settles = tuple(sorted(set(event.topics))), event.settles
         self._member_id, self._coordinator = member_id_of(decode_identity(self._identity), self._random), None
         self._unexpected, self._was_member, self._refused_since = 0, False, None
+        if self._config.weight != 1:
+            self._note(
+                WARNING,
+                f"group.member.weight={self._config.weight} has no effect: under the consumer protocol the group "
+                "coordinator assigns the partitions",
+            )
         self._rejoin("the query starts", JoinCause.START)
 
     def _stop(self, event: ev.Stop) -> None:

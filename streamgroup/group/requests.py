@@ -191,6 +191,9 @@ LEAVES = -1
 LEAVES_FOR_A_WHILE = -2
 """The epoch of a heartbeat by which a static member leaves: its successor gets the same partitions."""
 
+_NO_TOPIC = "a^"
+"""A regular expression that no topic matches. A member without topics joins with it, because it must subscribe."""
+
 OwnedPartitions = frozenset[tuple[str, int]]
 """Partitions, each as the id of its topic and its number."""
 
@@ -229,6 +232,7 @@ def consumer_heartbeat(
             instance_id=config.instance_id,
             rebalance_timeout_ms=config.max_poll_interval_ms if everything else -1,
             subscribed_topic_names=topics,
+            subscribed_topic_regex=None if topics is None else "" if topics else _NO_TOPIC,
             server_assignor=config.remote_assignor if everything else None,
             topic_partitions=None if owned is None else listed,
         )

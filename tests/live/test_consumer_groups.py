@@ -46,7 +46,7 @@ class Group(Streams):
             {
                 "kafka.bootstrap.servers": self.server.bootstrap_servers,
                 "kafka.group.id": self.group,
-                "subscribe": self.topic,
+                **({} if "subscribePattern" in given else {"subscribe": self.topic}),
                 "startingOffsets": "earliest",
                 **quick,
                 **given,
@@ -207,6 +207,24 @@ def test_new_partitions_are_read_from_their_beginning(group: Group, writer: Writ
         writer.send(80)
         wait_until(lambda: shares(one, two) == [4, 4], "the new partitions have owners")
         read_once(group, writer, [one, two])
+
+
+def test_topics_that_come_to_match_a_pattern_are_shared_from_their_beginning(
+    group: Group, make_topic: MakeTopic
+) -> None:
+    """No topic matches at first."""
+    pattern = f"{group.topic}-t[0-9]"
+    given = {"subscribePattern": pattern, "startingOffsets": "latest", "kafka.metadata.max.age.ms": "300", **CONSUMER}
+    one, two = group.query("one", **given), group.query("two", **given)
+    with one, two:
+        wait_until(lambda: one.status.get("state") == two.status.get("state") == "stable", "both have joined")
+        sent: list[str] = []
+        for number in (1, 2):
+            topic = make_topic(group.server, 2, name=f"{group.topic}-t{number}")
+            sent += Writer(group.server, topic, 2).send(30)
+            wait_until(lambda sent=tuple(sent): values(one, two) == Counter(sent), f"all of {number} topics is read")
+        every = {f"{group.topic}-t{number}-{partition}" for number in (1, 2) for partition in (0, 1)}
+        wait_until(lambda: one.held | two.held == every and shares(one, two) == [2, 2], "both have a share")
 
 
 def test_the_group_coordinators_assignor_is_the_one_named(group: Group) -> None:

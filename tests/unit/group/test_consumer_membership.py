@@ -419,6 +419,26 @@ def test_a_join_has_all_fields_and_a_heartbeat_only_what_has_changed() -> None:
     assert d.request(HEARTBEAT).rebalance_timeout_ms == 60_000
 
 
+def test_a_member_without_a_topic_joins_and_subscribes_later() -> None:
+    """A pattern may match no topic yet. The coordinator lets no member join without a subscription."""
+    d = ConsumerDriver(())
+    d.found()
+    join = d.request(HEARTBEAT)
+    assert (join.subscribed_topic_names, join.subscribed_topic_regex) == ((), "a^")
+    d.answer(accepted(1, assignment()))
+    d.step(ev.Subscribed(("t",)))
+    subscribes = d.request(HEARTBEAT)
+    assert (subscribes.subscribed_topic_names, subscribes.subscribed_topic_regex) == (("t",), "")
+    d.answer(accepted(1))
+    d.tick(5)
+    assert d.request(HEARTBEAT).subscribed_topic_regex is None
+
+
+def test_a_weight_that_auto_has_accepted_is_reported_as_without_effect() -> None:
+    d = ConsumerDriver(weight=3).started()
+    assert "group.member.weight=3 has no effect" in d.notes()
+
+
 def test_before_kafka_4_0_there_is_no_such_group() -> None:
     d = ConsumerDriver().joining()
     with pytest.raises(UnsupportedVersionError, match=r"kafka\.group\.protocol=consumer needs Kafka 4\.0"):
