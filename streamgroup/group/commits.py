@@ -222,6 +222,9 @@ class PartSize:
 FORMAT = 1
 NOT_FOUNDED = -1
 """The founding generation of a group whose first commit was made by another client."""
+FIRST_EPOCH = 1 << 32
+"""Added to an epoch of the consumer protocol, so that it never equals a generation: an empty group that changes its
+protocol keeps its commits, and numbers from 1 again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +234,8 @@ class CommitMetadata:
     `lineage` and `run` identify the checkpoint and the start of the query. `sequence` is the number of the newest
     document whose batch is confirmed as completed. For a partition assigned later it is at least the number of the
     newest document that had been passed to Spark by then. `asked` is the newest document for which Spark called
-    `partitions`. `founding` is the generation of the group's first commit, copied by every later one (R7). `topic_id`
+    `partitions`. `founding` is the generation of the group's first commit, or its epoch above `FIRST_EPOCH`, copied by
+    every later commit of the same protocol (R7). `topic_id`
     is the topic of the offset (R8). `batch` is Spark's id of the newest completed batch, None without a listener.
     """
 

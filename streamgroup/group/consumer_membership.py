@@ -8,7 +8,7 @@ their batch, and then reports in a heartbeat that it has given them up (R39). `m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar
 
@@ -18,6 +18,7 @@ from streamgroup.group import events as ev
 from streamgroup.group import requests
 from streamgroup.group.events import INFO, WARNING, JoinCause
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
+from streamgroup.group.rejoining import rejoin_timeout_s
 from streamgroup.group.requests import LEAVES, LEAVES_FOR_A_WHILE, OwnedPartitions, Purpose, Timer
 from streamgroup.group.state_machine import BrokerMachine, PendingRequest, State, Table, ignore, on, table_of
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
@@ -40,7 +41,8 @@ class _Reported:
     """What the group coordinator knows of the member by its last accepted heartbeat."""
 
     topics: tuple[str, ...]
-    owned: OwnedPartitions
+    owned: OwnedPartitions | None
+    """None: a new assignment has not been acknowledged yet."""
 
 
 class ConsumerMembership(BrokerMachine):
@@ -60,6 +62,8 @@ class ConsumerMembership(BrokerMachine):
         self._unexpected = 0
         """The number of unexpected errors of the broker since the last accepted heartbeat."""
         self._lease_at: float | None = None
+        self._accepted_before: float | None = None
+        """When the accepted heartbeat before the newest one was sent."""
         self._interval_s = 0.0
         self._names: dict[str, str] = {}
         """The name of each topic by its id."""
@@ -76,6 +80,8 @@ class ConsumerMembership(BrokerMachine):
         """What the pending heartbeat reports."""
         self._is_stale = False
         """Whether a commit of the current epoch was refused (STALE_MEMBER_EPOCH)."""
+        self._undescribed = 0
+        """The number of descriptions in a row without this member."""
         self._withheld: int | None = None
         """The number of partitions that the group will assign to this member later; None: not described yet."""
 
@@ -100,12 +106,18 @@ class ConsumerMembership(BrokerMachine):
     def revoking(self) -> frozenset[TopicPartition]:
         return self._leaving | self._postponed if self._state is State.STABLE else _NOTHING
 
+    @property
+    def revoking_since(self) -> float:
+        """When the coordinator may have asked for the partitions of `revoking`, at the earliest."""
+        return self._wait.since
+
     # -- starting and stopping ----------------------------------------------------------------------------------------
 
     def _start(self, event: ev.Start) -> None:
         self._topics, self._wait.settles = tuple(sorted(set(event.topics))), event.settles
-        self._member_id, self._coordinator = member_id_of(decode_identity(self._identity), self._random), None
-        self._unexpected, self._was_member, self._refused_since = 0, False, None
+        self._member_id = self._member_id or member_id_of(decode_identity(self._identity), self._random)
+        self._coordinator = None
+        self._unexpected, self._undescribed, self._refused_since = 0, 0, None
         if self._config.weight != 1:
             self._note(
                 WARNING,
@@ -130,10 +142,11 @@ class ConsumerMembership(BrokerMachine):
 
     def _leave(self, epoch: int) -> None:
         build = requests.consumer_leave(self._config, self._member_id, epoch)
-        self._send(Purpose.CONSUMER_LEAVE, build, LEAVE_TIMEOUT_MS)
+        self._send(Purpose.CONSUMER_LEAVE, build, LEAVE_TIMEOUT_MS, optional=True)
 
     def _leave_answered(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         code: int = event.response.error_code
+        self._was_member &= code not in _LEFT_NOTHING
         if code not in _LEFT_NOTHING:
             name = error_of(code).name
             self._note(INFO, f"cannot leave the group: {name}. The partitions move when the member's session expires")
@@ -173,7 +186,8 @@ class ConsumerMembership(BrokerMachine):
         self._wait.end()
         self._given, self._held, self._is_stale = {}, {}, False
         self._leaving = self._postponed = _NOTHING
-        self._epoch, self._generation, self._lease_at = 0, -1, None
+        self._epoch, self._generation = 0, -1
+        self._lease_at = self._accepted_before = None
         self._reported = self._withheld = None
         self._forget_identity()
 
@@ -233,7 +247,9 @@ class ConsumerMembership(BrokerMachine):
         elif purpose is Purpose.CONSUMER_JOIN and self._was_member and code in _OF_AN_EARLIER_MEMBERSHIP:
             # Kafka 4.0 and 4.1 refuse to let a fenced member join while they know it (KAFKA-19233).
             self._was_member = False
-            self._leave(LEAVES)
+            self._leave(LEAVES if self._config.instance_id is None else LEAVES_FOR_A_WHILE)
+        elif code == ErrorCode.UNRELEASED_INSTANCE_ID:
+            self._retry_later(f"{name}: another process holds group.instance.id {self._config.instance_id!r}")
         else:
             self._retry_later(name)
 
@@ -317,14 +333,18 @@ class ConsumerMembership(BrokerMachine):
         """Take the epoch and the assignment of an accepted heartbeat."""
         self._attempts = self._unexpected = 0
         self._reported = self._reporting
-        self._interval_s = response.heartbeat_interval_ms / 1000
+        self._interval_s = min(response.heartbeat_interval_ms, self._config.session_timeout_ms / 3) / 1000
         self._requests.set(Timer.HEARTBEAT, max(self._now, sent_at + self._interval_s))
         self._requests.set(Timer.SESSION, sent_at + self._config.session_timeout_ms / 1000)
-        self._lease_at = sent_at
+        self._accepted_before, self._lease_at = self._lease_at, sent_at
         given = self._given if response.assignment is None else dict(_partitions_by_id(response.assignment))
         if self._is_stale or (response.member_epoch, given) != (self._generation, self._given):
+            is_new = given != self._given
             self._epoch, self._given, self._is_stale = response.member_epoch, given, False
             self._reconcile()
+            if is_new and not self.revoking and self._reported is not None:
+                # The coordinator waits for this also if the member has given the partitions up before by itself.
+                self._reported = replace(self._reported, owned=None)
         if self._withheld != 0:
             self._describe()
         if self._now_reported() != self._reported:
@@ -335,7 +355,8 @@ class ConsumerMembership(BrokerMachine):
     def _reconcile(self) -> None:
         """Own what the newest assignment has, as far as the names of the topics are known.
 
-        Partitions that it lacks are revoked. If a start position is not committed yet, they are kept until it is: only
+        A topic that was created again has another id, so its partitions are not kept. Partitions that the assignment
+        lacks are revoked. If a start position is not committed yet, they are kept until it is: only
         this member can determine it, and the epoch stays while the coordinator waits for a revocation (R6, R39).
         """
         before = self._held
@@ -346,12 +367,13 @@ class ConsumerMembership(BrokerMachine):
             for partition in partitions
         }
         if before.keys() - target.keys() and not self.revoking:
-            self._wait.since = self._now
+            # The coordinator may have asked for them in an answer that was lost, at the earliest after that heartbeat.
+            self._wait.since = self._now if self._accepted_before is None else self._accepted_before
         missing = frozenset(before.keys() - target.keys() - self._leaving)
         self._postponed = missing if self._wait.settling else _NOTHING
         target |= {tp: before[tp] for tp in self._postponed}
         self._leaving = frozenset(before.keys() - target.keys())
-        kept = frozenset(before.keys() & target.keys())
+        kept = frozenset(tp for tp, topic_id in target.items() if before.get(tp) == topic_id)
         self._held = target | {tp: before[tp] for tp in self._leaving}
         self._wait.settling = self._wait.settles and (self._wait.settling or len(kept) < len(target))
         self._generation, self._withheld = self._epoch, None
@@ -385,7 +407,9 @@ class ConsumerMembership(BrokerMachine):
 
     def _set_due(self) -> None:
         if self._leaving or self._postponed:
-            self._requests.set(Timer.REJOIN, self._wait.due(self._config.max_poll_interval_ms))
+            self._requests.set(
+                Timer.REJOIN, self._wait.since + rejoin_timeout_s(self._config.max_poll_interval_ms / 1000)
+            )
         else:
             self._requests.clear(Timer.REJOIN)
 
@@ -410,14 +434,13 @@ class ConsumerMembership(BrokerMachine):
         self._set_due()
         self._heartbeat()
 
-    def _asked(self, event: ev.Asked) -> None:
-        super()._asked(event)
-        self._set_due()
-
     def _settled(self, event: ev.Settled) -> None:
+        if self._is_stale:  # the commit of the start positions was refused, and follows in the next epoch
+            return
         self._wait.settling = False
         if self._postponed:
             self._reconcile()
+            self._describe()
         self._set_due()
 
     # -- the target of the group --------------------------------------------------------------------------------------
@@ -434,15 +457,30 @@ class ConsumerMembership(BrokerMachine):
         group = response.groups[0] if response.groups else None
         if group is None or group.error_code in _NOT_DESCRIBED:
             self._will_get(0)
-        elif group.error_code == ErrorCode.NONE and group.group_epoch == group.assignment_epoch:
-            mine = next((each for each in group.members if each.member_id == self._member_id), None)
-            if mine is not None and mine.member_epoch == self._epoch:
-                target = {
-                    TopicPartition(topic.topic_name, partition)
-                    for topic in mine.target_assignment.topic_partitions
-                    for partition in topic.partitions
-                }
-                self._will_get(len(target - self._held.keys()))
+            return
+        mine = next((each for each in group.members if each.member_id == self._member_id), None)
+        if group.error_code or mine is None:
+            self._cannot_describe(error_of(group.error_code).name if group.error_code else "this member is missing")
+        elif group.group_epoch == group.assignment_epoch and mine.member_epoch == self._epoch:
+            target = {
+                TopicPartition(topic.topic_name, partition)
+                for topic in mine.target_assignment.topic_partitions
+                for partition in topic.partitions
+            }
+            self._undescribed = 0
+            self._will_get(len(target - self._held.keys()))
+
+    def _cannot_describe(self, why: str) -> None:
+        """Ask again with the next heartbeat, but not for ever: `AvailableNow` would never end."""
+        self._undescribed += 1
+        if self._undescribed >= UNEXPECTED_ATTEMPTS:
+            self._note(
+                WARNING,
+                f"cannot describe the group: {why}. AvailableNow and Once end without waiting for partitions that "
+                "other members have yet to give up",
+            )
+            self._undescribed = 0
+            self._will_get(0)
 
     def _describe_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
         if event.unsupported:
@@ -480,13 +518,13 @@ class ConsumerMembership(BrokerMachine):
             self._heartbeat()
 
     def _see(self, event: ev.MetadataRefreshed) -> None:
-        self._names = {id_: name for id_, name in self._names.items() if id_ in self._given or name not in event.topics}
+        self._names = {id_: name for id_, name in self._names.items() if name not in event.topics}
         self._names |= {topic.topic_id: name for name, topic in event.topics.items()}
 
     def _metadata_refreshed(self, event: ev.MetadataRefreshed) -> None:
         known = self._given.keys() & self._names.keys()
         self._see(event)
-        if self._given.keys() & self._names.keys() > known:
+        if self._given.keys() & self._names.keys() != known:
             self._reconcile()
             self._heartbeat()
 
@@ -512,7 +550,6 @@ _UNRELEASED = (
 
 _UNJOINED, _FINDING, _JOINING = State.UNJOINED, State.FINDING, State.JOINING
 _STABLE, _LEAVING, _LEFT, _FATAL = State.STABLE, State.LEAVING, State.LEFT, State.FATAL
-_NOT_STABLE = tuple(state for state in State if state is not _STABLE)
 _AGAIN = (_FINDING, _JOINING)
 _IN_ALL = tuple(State)
 _BEATS, _JOINS = Purpose.CONSUMER_HEARTBEAT, Purpose.CONSUMER_JOIN
@@ -548,8 +585,7 @@ ConsumerMembership.TABLE = table_of(
         on(ev.CommitRefused, (_STABLE,), ConsumerMembership._commit_refused, *_AGAIN),
         on(ev.MetadataRefreshed, (_STABLE,), ConsumerMembership._metadata_refreshed),
         on(ev.Planned, _IN_ALL, ConsumerMembership._planned),
-        on(ev.Asked, _NOT_STABLE, BrokerMachine._asked),
-        on(ev.Asked, (_STABLE,), ConsumerMembership._asked),
+        on(ev.Asked, _IN_ALL, ConsumerMembership._asked),
         on(ev.Idle, _IN_ALL, ConsumerMembership._idle),
         on(ev.RevocationCompleted, (_STABLE,), ConsumerMembership._revocation_completed),
         on(ev.Settled, (_STABLE,), ConsumerMembership._settled),

@@ -11,7 +11,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from streamgroup.errors import SkippedBatchError
-from streamgroup.group.commits import NO_GENERATION, NOT_FOUNDED, Commit, CommitMetadata, Commits, CommitVerdict
+from streamgroup.group.commits import (
+    FIRST_EPOCH,
+    NO_GENERATION,
+    NOT_FOUNDED,
+    Commit,
+    CommitMetadata,
+    Commits,
+    CommitVerdict,
+)
 from streamgroup.group.holdings import Held, InFlightBatch, InFlightBatches, Summary, summary_of
 from streamgroup.group.start_positions import (
     Origin,
@@ -245,9 +253,11 @@ class Ledger:
         # The table is left when Kafka deletes a group, and generations begin at 1 again. The id of a leader is unique.
         self._epoch = zlib.crc32(f"{generation} {leader_id}".encode()) if self._in_table else generation
         self._by_epochs = is_epoch and not self._in_table
+        if self._by_epochs:
+            self._epoch += FIRST_EPOCH
         self.held = {tp: still.get(tp) or Held(self._batches.last_sequence) for tp in partitions}
         for tp, held in self.held.items():
-            held.epoch = before[tp].epoch if is_epoch and tp in kept else self._epoch
+            held.epoch = before[tp].epoch if is_epoch and tp in kept and tp in before else self._epoch
         self.held |= {tp: held for tp, held in still.items() if held.leaving}
         self._changed()
         self.commits.interrupted(kept=bool(still))

@@ -224,7 +224,8 @@ class Member:
         if self.membership.state is State.FINDING:
             return f"the group coordinator was not found yet{_because_of(self.membership.trouble)}"
         if self.membership.state in {State.JOINING, State.SYNCING}:
-            return f"the member is {shown_state(self.membership)}; another member may be slow to rejoin"
+            trouble = _because_of(self.membership.trouble) or "; another member may be slow to rejoin"
+            return f"the member is {shown_state(self.membership)}{trouble}"
         if not self.membership.can_plan:
             state = "about to rejoin" if self.membership.rebalance_wanted else shown_state(self.membership)
             return f"the member is {state}"

@@ -79,6 +79,13 @@ _OF: Mapping[Purpose, Mapping[int, Reaction]] = {
     Purpose.CONSUMER_DESCRIBE: {},
 }
 
+_ANYWAY = {
+    # The next heartbeat follows anyway, until the session times out.
+    *(Purpose.HEARTBEAT, Purpose.CONSUMER_HEARTBEAT),
+    # Kafka 4.0 cannot convert a classic group that gathers. A query that does not join within group.joinTimeout fails.
+    Purpose.CONSUMER_JOIN,
+}
+
 _OF_COMMIT: Mapping[int, Reaction] = {
     # The group coordinator appends all partitions of one OffsetCommit as one batch to __consumer_offsets. If the batch
     # exceeds max.message.bytes, Kafka 4 answers UNKNOWN_SERVER_ERROR, earlier releases 28.
@@ -103,8 +110,8 @@ def reaction_to(purpose: Purpose, code: int) -> Reaction:
     reaction = _OF[purpose].get(code) or _EVERYWHERE.get(code) or _by_the_table(code)
     if reaction is Reaction.METADATA:  # membership needs no metadata
         return Reaction.RETRY
-    if reaction is Reaction.UNEXPECTED and purpose is Purpose.HEARTBEAT:
-        return Reaction.RETRY  # the next heartbeat follows anyway, until the session times out
+    if reaction is Reaction.UNEXPECTED and purpose in _ANYWAY:
+        return Reaction.RETRY
     return reaction
 
 
@@ -146,12 +153,11 @@ def fatal_error(code: int, doing: str, config: MemberConfig, message: str | None
     """
     if code == ErrorCode.FENCED_INSTANCE_ID:
         return FencedError(f"group {config.group_id}: {_FENCED.format(instance=config.instance_id)}")
-    context = f"group {config.group_id}: cannot {doing}"
+    what = f"{doing} ({message.rstrip('.')})" if message else doing
+    context = f"group {config.group_id}: cannot {what}"
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return refusal(code, context, Operation.READ, config.group_id, config.requester)
     advice = _advice(_ADVICE if message is None else {**_ADVICE, **_ADVICE_OF_CONSUMERS}, code)
-    if message:
-        context = f"{context} ({message.rstrip('.')})"
     if advice is not None:
         strategies = ", ".join(config.strategies)
         advice = advice.format(
@@ -216,9 +222,13 @@ _ADVICE: Mapping[int, str] = {
 
 _ADVICE_OF_CONSUMERS: Mapping[int, str] = {
     ErrorCode.GROUP_ID_NOT_FOUND: (
-        "the group has members of the classic protocol and the broker does not convert it "
-        "(group.consumer.migration.policy), or the group is of another kind, such as a share group. Stop its members, "
-        "or set the policy to 'bidirectional', or use kafka.group.protocol=classic, or choose another kafka.group.id"
+        "the group has members of the classic protocol and the broker does not convert it: see "
+        "group.consumer.migration.policy and group.consumer.max.size, and look for members of streamgroup 0.1. Or the "
+        "group is of another kind, such as a share group. Stop its members, or set the policy to 'bidirectional', or "
+        "use kafka.group.protocol=classic, or choose another kafka.group.id"
+    ),
+    ErrorCode.GROUP_MAX_SIZE_REACHED: (
+        "the group has as many members as the broker's group.consumer.max.size allows; stop a member or raise it"
     ),
     ErrorCode.UNRELEASED_INSTANCE_ID: (
         "another running member has group.instance.id {instance!r}: give each query its own. If none runs, the session "
@@ -230,8 +240,8 @@ _ADVICE_OF_CONSUMERS: Mapping[int, str] = {
         "group.consumer.assignors of the broker, or leave it out"
     ),
     ErrorCode.UNSUPPORTED_VERSION: (
-        "the broker has the consumer protocol switched off (feature group.version); upgrade the feature with "
-        "kafka-features.sh, or use kafka.group.protocol=classic"
+        "the broker has the consumer protocol switched off: see the feature group.version (kafka-features.sh) and "
+        "group.coordinator.rebalance.protocols of the broker, or use kafka.group.protocol=classic"
     ),
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
         "the user of this query may not describe a topic of the group; grant it DESCRIBE for all subscribed topics"

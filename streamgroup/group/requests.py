@@ -67,6 +67,8 @@ _OF_MEMBERS = (m.JoinGroupRequest, m.SyncGroupRequest, m.HeartbeatRequest, m.Lea
 
 def not_spoken(group: str, api: type[Any], release: str, error: UnsupportedVersionError) -> StreamGroupError:
     """Return the error for a broker without an API of groups. `release` is set for brokers before 0.10."""
+    if api is m.ConsumerGroupHeartbeatRequest:
+        return _needs_4_0(group)
     if not release or api not in {*_OF_MEMBERS, c.FindCoordinatorRequest}:
         return error
     broker = f"the broker is Kafka {release}"
@@ -221,10 +223,7 @@ def consumer_heartbeat(
 
     def build(version: int) -> m.ConsumerGroupHeartbeatRequest:
         if version < 1:  # there the group coordinator chooses the member id, and the protocol is a preview
-            raise UnsupportedVersionError(
-                f"cannot join group {config.group_id}: kafka.group.protocol=consumer needs Kafka 4.0 or later. Use "
-                "classic"
-            )
+            raise _needs_4_0(config.group_id)
         return m.ConsumerGroupHeartbeatRequest(
             group_id=config.group_id,
             member_id=member_id,
@@ -238,6 +237,12 @@ def consumer_heartbeat(
         )
 
     return build
+
+
+def _needs_4_0(group: str) -> StreamGroupError:
+    return UnsupportedVersionError(
+        f"cannot join group {group}: kafka.group.protocol=consumer needs Kafka 4.0 or later. Use classic"
+    )
 
 
 def consumer_leave(config: MemberConfig, member_id: str, epoch: int) -> Build:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from streamgroup.group.commits import NOT_FOUNDED, CommitMetadata
+from streamgroup.group.commits import FIRST_EPOCH, NOT_FOUNDED, CommitMetadata
 from streamgroup.kafka.wire.messages.offsets import NO_METADATA
 from streamgroup.model import (
     INITIAL_DOCUMENT,
@@ -59,7 +59,7 @@ def founding_generation(commits: Mapping[TopicPartition, CommittedOffset], gener
     oldest founding generation that a commit names, NOT_FOUNDED if none names one. `commits` are all commits of the
     group, not only those of the partitions held.
     """
-    foundings = _foundings(commits)
+    foundings = {NOT_FOUNDED if named >= FIRST_EPOCH else named for named in _foundings(commits)}
     if not commits or foundings == {generation}:
         return generation
     return min(foundings - {generation, NOT_FOUNDED}, default=NOT_FOUNDED)
@@ -70,8 +70,11 @@ def founding_epoch(commits: Mapping[TopicPartition, CommittedOffset], epoch: int
 
     It is `epoch` if the group had no commits in it. Members have different epochs while partitions move, so the first
     commit may name a later one. Otherwise it is the oldest epoch that a commit names, NOT_FOUNDED if one names none.
+    Epochs are above `FIRST_EPOCH`.
     """
     oldest = min(_foundings(commits), default=epoch)
+    if oldest < FIRST_EPOCH:
+        return NOT_FOUNDED
     return epoch if oldest >= epoch else oldest
 
 

@@ -72,7 +72,8 @@ _GROUP = (
     used(
         "group.instance.id",
         "Name of a static member, which keeps its partitions if it rejoins within `kafka.session.timeout.ms`. Each "
-        "member needs its own.",
+        "member needs its own. With `kafka.group.protocol=consumer` the successor of a killed process waits for its "
+        "session to expire.",
         kinds.TEXT,
         "group.instance_id",
         scope=Scope.MEMBER,
@@ -80,8 +81,8 @@ _GROUP = (
     used(
         "session.timeout.ms",
         "Milliseconds without a heartbeat after which the coordinator moves a member's partitions to other members. "
-        "With `kafka.group.protocol=consumer` that is the broker's `group.consumer.session.timeout.ms`; this must not "
-        "be above it.",
+        "With `kafka.group.protocol=consumer` that is the broker's `group.consumer.session.timeout.ms`: set the same "
+        "value here.",
         kinds.POSITIVE,
         "group.session_timeout_ms",
         scope=Scope.MEMBER,
@@ -96,7 +97,8 @@ _GROUP = (
     ),
     used(
         "max.poll.interval.ms",
-        "Milliseconds that a rebalance waits for a member to finish its batch. Increase it if batches take longer.",
+        "Milliseconds that a rebalance, or with `kafka.group.protocol=consumer` the new owner of a revoked partition, "
+        "waits for a member to finish its batch. Increase it if batches take longer.",
         kinds.POSITIVE,
         "group.max_poll_interval_ms",
         scope=Scope.MEMBER,

@@ -320,6 +320,7 @@ class ConsumerGroup:
                 topic_partitions=tuple(
                     ConsumerGroupTopicPartitions(topic_id=i, topic_name=names[i], partitions=tuple(ps))
                     for i, ps in by_id.items()
+                    if i in names
                 )
             )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from streamgroup.coordinator.threads import assemble
 from streamgroup.errors import BrokerError, ConfigError
 from streamgroup.kafka.cluster import admin, changes
 from streamgroup.model import CommittedOffset, GroupDescription, TopicPartition
@@ -183,7 +184,10 @@ def test_the_second_of_two_queries_with_an_instance_id_waits_and_then_fails(grou
         assert "another running member has group.instance.id 's'" in str(two.error)
 
 
-def test_a_copy_of_a_checkpoint_is_refused_and_the_first_query_goes_on(group: Group, writer: Writer) -> None:
+def test_a_copy_of_a_checkpoint_is_refused_and_the_first_query_goes_on(
+    group: Group, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assemble, "LEAST_SESSION_S", 6.0)  # as this broker has it
     writer.send(60)
     with group.running("first", **CONSUMER) as (first,):
         wait_until(lambda: values(first) == Counter(writer.sent), "all is read")

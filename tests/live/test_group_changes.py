@@ -200,9 +200,11 @@ def test_a_group_of_kip_848_is_shown_with_its_members(kafka4: KafkaServer, make_
         assert lag.exit_code == 0, lag.output
         assert lag.stdout.splitlines()[1].split()[1:6] == [topic, "0", "4", "10", "6"]
         assert lag.stderr == ""
-        assert done(*group, "--describe", "--state").split()[-3:] == ["uniform", "Stable", "1"]
+        strategy, state, epoch, members = done(*group, "--describe", "--state").split()[-4:]
+        assert (strategy, state, members) == ("uniform", "Stable", "1")
         (row,) = json.loads(done(*group, "--describe", "--members", "--json"))
         assert (row["partitions"], row["host"]) == (1, "/127.0.0.1")
+        assert (row["epoch"], row["target_partitions"]) == (int(epoch), 1)
         (offset,) = json.loads(done(*group, "--describe", "--json"))
         assert offset["consumer_id"] == row["consumer_id"]
         found = CliRunner().invoke(main, ["doctor", *group]).stdout

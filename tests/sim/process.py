@@ -24,6 +24,8 @@ from streamgroup.coordinator.run.machine import Run
 from streamgroup.coordinator.threads.log_checks import LogChecks
 from streamgroup.errors import BrokerError, ErrorCode, StreamGroupError
 from streamgroup.group import events as ev
+from streamgroup.group.commits import FIRST_EPOCH
+from streamgroup.group.consumer_membership import ConsumerMembership
 from streamgroup.group.events import Lane
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine
@@ -148,6 +150,7 @@ class Process:
             starting=ConfiguredOffsets(LATEST if settings.starting_latest else EARLIEST),
             join_timeout_s=JOIN_TIMEOUT_S,
             session_timeout_s=settings.session_s,
+            dead_member_s=settings.session_s,
             max_poll_s=settings.max_poll_s,
             max_silence_s=settings.max_silence_s,
             api_timeout_s=QUESTION_S,
@@ -269,6 +272,9 @@ class Process:
             self.clock.at(max(wake_at, self.clock.now), partial(self.hear, partial(self._wake, wake_at)))
         if not (self.membership.rebalance_wanted or self.membership.revoking):
             self._waits_since = None
+        elif isinstance(self.membership, ConsumerMembership):
+            # The coordinator may have asked before: the answer was lost, or this process slept.
+            self._waits_since = self.membership.revoking_since
         elif self._waits_since is None:
             self._waits_since = self.clock.now
         self.lines.look()
@@ -325,7 +331,8 @@ class Process:
         self._assigned = (action.member_id, action.generation)
         self.world.lineages.assigned(self)
         if self.ledger.checkpoint == INITIAL_DOCUMENT:
-            self.world.checker.assigned(self, action.generation, action.partitions)
+            founding = action.generation + (FIRST_EPOCH if action.is_epoch else 0)
+            self.world.checker.assigned(self, founding, action.partitions)
 
     # -- questions ----------------------------------------------------------------------------------------------------
 

@@ -390,6 +390,8 @@ class RunConfig:
     starting: ConfiguredOffsets
     join_timeout_s: float
     session_timeout_s: float
+    dead_member_s: float
+    """How long a member that has died may stay in the group, at most."""
     max_poll_s: float
     """`max.poll.interval.ms`: if Spark makes no call for longer, a warning is logged (R27)."""
     max_silence_s: float | None = None

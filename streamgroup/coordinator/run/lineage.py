@@ -336,12 +336,13 @@ class DuplicateLineageCheck:
         self.admitted = True
 
     def _refusal(self, run: str, duplicate: MemberDescription) -> str:
+        waited = self._patience(duplicate)
         is_first = run in self._first_duplicates
         waited_for = "it was" if is_first else "it joined after this query, and such members were"
         return (
             f"group {self._group!r}: cannot run this query: another live member uses a copy of this query's "
             f"checkpoint: {described(duplicate)}, run {run}; {waited_for} in the group for "
-            f"{self._session_timeout_s:g} s (session.timeout.ms). Each of the two would replay batches of the other. "
+            f"{waited:g} s (session.timeout.ms). Each of the two would replay batches of the other. "
             "Give this query its own checkpoint directory: a new, empty one continues from the group's committed "
             "offsets (a file sink needs a new output directory with it). If the other query is not needed, stop it "
             "and start this one again"

@@ -76,7 +76,7 @@ class Run:
         self._starts = StartingOffsets(config, member, events, perform=self._perform, is_new=self.startup.is_new)
         self._lineages = LineageWatch(
             config.group_id,
-            config.session_timeout_s,
+            config.dead_member_s,
             identify=self._identify,
             note=self._note,
             is_static=member.is_static,

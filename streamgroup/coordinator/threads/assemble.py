@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,7 +12,7 @@ from streamgroup.coordinator.run.interface import RunConfig, everything
 from streamgroup.coordinator.threads.group_backend import Committed, GroupBackend, RunInbox, Wanted
 from streamgroup.coordinator.threads.group_thread import GroupThread
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
-from streamgroup.group.consumer_membership import ConsumerMembership
+from streamgroup.group.consumer_membership import RELEASE_MARGIN_S, ConsumerMembership
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
@@ -26,6 +27,8 @@ from streamgroup.kafka.cluster.interface import kafka_of
 from streamgroup.kafka.net.requester import requester_of
 from streamgroup.model import Dialect, GroupDescription, TopicPartition
 from streamgroup.options.types import GroupMode, GroupOptions, GroupProtocol, OffsetsStorage, SourceOptions
+
+log = logging.getLogger("streamgroup")
 
 
 class BrokerBackend:
@@ -54,6 +57,11 @@ class BrokerBackend:
         if self._watcher.ask(lambda cluster, until: kafka_of(cluster, until).has_consumer_protocol(until), timeout_s):
             config = member_config(self._options, self._group)
             self.member.join_by(ConsumerMembership(config, random.Random()))
+            unused = "kafka.partition.assignment.strategy and kafka.heartbeat.interval.ms have"
+            log.info("group %s: uses the consumer protocol; %s no effect", self._group.group_id, unused)
+        elif self._group.remote_assignor is not None:
+            unused = "kafka.group.remote.assignor has"
+            log.info("group %s: uses the classic protocol; %s no effect", self._group.group_id, unused)
 
     def committed(self, timeout: float, wanted: Wanted = everything) -> Committed:
         """Return the group's committed offsets; empty without a group."""
@@ -191,6 +199,17 @@ def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
     )
 
 
+LEAST_SESSION_S = 45.0
+"""The default of `group.consumer.session.timeout.ms`. A query does not know the broker's setting."""
+
+
+def _dead_member_s(group: GroupOptions) -> float:
+    session_s = group.session_timeout_ms / 1000
+    if group.protocol is GroupProtocol.CLASSIC:
+        return session_s
+    return max(session_s, LEAST_SESSION_S) + RELEASE_MARGIN_S
+
+
 def run_config(options: SourceOptions, group: GroupOptions) -> RunConfig:
     """Return the options of the run as plain values."""
     return RunConfig(
@@ -202,6 +221,7 @@ def run_config(options: SourceOptions, group: GroupOptions) -> RunConfig:
         starting=options.starting,
         join_timeout_s=group.join_timeout_ms / 1000,
         session_timeout_s=group.session_timeout_ms / 1000,
+        dead_member_s=_dead_member_s(group),
         max_poll_s=group.max_poll_interval_ms / 1000,
         max_silence_s=None if group.max_silence_ms is None else group.max_silence_ms / 1000,
         api_timeout_s=options.client.default_api_timeout_ms / 1000,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
 
 from streamgroup.errors import BrokerError, ErrorCode, FencedError, UnsupportedVersionError
 from streamgroup.group import events as ev
+from streamgroup.group.commits import FIRST_EPOCH, CommitMetadata
 from streamgroup.group.consumer_membership import RELEASE_MARGIN_S, ConsumerMembership
 from streamgroup.group.events import JoinCause
+from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS
 from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.group.user_data import RunIdentity, encode_identity
@@ -27,10 +30,10 @@ from streamgroup.kafka.wire.messages.group import (
     HeartbeatAssignment,
     HeartbeatTopicPartitions,
 )
-from streamgroup.model import PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.model import CommittedOffset, PartitionInfo, TopicInfo, TopicPartition
 from tests.fakes.consumer_group import Release
 from tests.unit.group.drivers import Driver, Even, coordinator_is, tps
-from tests.unit.group.world import P1, ConsumerWorld, QueryRun, offsets, sends
+from tests.unit.group.world import P0, P1, ConsumerWorld, GroupWorld, QueryRun, offsets, sends
 
 T = "11111111-1111-1111-1111-111111111111"
 U = "22222222-2222-2222-2222-222222222222"
@@ -195,7 +198,126 @@ def test_starting_offsets_apply_in_the_founding_epoch_though_the_epoch_has_moved
     world.run(6)
     assert world.epochs() == {"A": 3, "B": 3, "C": 3}
     assert a.positions == {0: 50, 1: 50}
-    assert {world.coordinator.metadata(tp).founding for tp in world.coordinator.offsets} == {2}
+    assert {world.coordinator.metadata(tp).founding for tp in world.coordinator.offsets} == {FIRST_EPOCH + 2}
+
+
+def test_a_group_that_was_founded_under_the_classic_protocol_is_not_founded_again() -> None:
+    """An empty classic group keeps its commits when it changes the protocol, and epochs begin at 1."""
+    world = ConsumerWorld(2, end=50)
+    metadata = CommitMetadata("other", "run", 3, 3, founding=1).text()
+    world.coordinator.offsets[P0] = CommittedOffset(10, metadata)
+    a = world.query("A")
+    assert (world.epochs(), a.positions) == ({"A": 1}, {0: 10, 1: 0})
+
+
+def test_a_group_that_was_founded_under_the_consumer_protocol_is_not_founded_again() -> None:
+    world = GroupWorld(2, end=50)
+    metadata = CommitMetadata("other", "run", 3, 3, founding=FIRST_EPOCH + 1).text()
+    world.coordinator.offsets[P0] = CommittedOffset(10, metadata)
+    a = world.query("A")
+    assert a.poll()
+    assert (a.ledger.generation, a.positions) == (1, {0: 10, 1: 0})
+
+
+def recreate(world: ConsumerWorld, partitions: int) -> None:
+    world.topic_id, world.partitions = str(uuid.uuid5(uuid.NAMESPACE_URL, "t again")), partitions
+    world.ends = {TopicPartition("t", n): 0 for n in range(partitions)}
+
+
+def test_a_topic_that_is_created_again_is_read_by_its_new_owner_alone() -> None:
+    """A hears of the new topic before the group coordinator has assigned it, to B."""
+    world, a = founded(records=0)
+    b = world.query("B")
+    world.run(12)
+    assert held(a, b) == [[0], [1]]
+    recreate(world, 2)
+    world.produce(7)
+    world.tell_topics(a)
+    world.tell_topics(b)
+    world.run(12)
+    for query in (a, b):
+        assert query.poll()
+        query.batch()
+    assert not world.repeated()
+    assert not world.missing()
+
+
+def test_of_a_topic_that_is_created_again_nothing_is_kept_and_nothing_planned_before_it_is_assigned() -> None:
+    again = "33333333-3333-3333-3333-333333333333"
+    d = ConsumerDriver().in_epoch(3, 0, 1)
+    infos = {"t": TopicInfo("t", tuple(PartitionInfo(n, 1) for n in range(2)), again)}
+    d.step(ev.MetadataRefreshed(infos, frozenset("t")))
+    assigned = d.only(ev.Assigned)
+    assert (assigned.partitions, assigned.revoked) == ((), set(tps("t", 0, 1)))
+    rows = (HeartbeatTopicPartitions(topic_id=again, partitions=(0, 1)),)
+    d.answer(accepted(4, HeartbeatAssignment(topic_partitions=rows)))
+    assigned = d.only(ev.Assigned)
+    assert (assigned.partitions, assigned.kept) == (tuple(tps("t", 0, 1)), frozenset())
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_topic_that_is_created_again_with_fewer_partitions_ends_no_query(refused: bool) -> None:
+    world, a = founded(partitions=4)
+    a.batch()
+    assert a.poll()
+    before = world.topics()
+    recreate(world, 2)
+    world.tell_topics(a)
+    world.group._topics = lambda: before  # the group coordinator does not know it yet
+    if refused:
+        stale = ev.CommitRefused(ErrorCode.STALE_MEMBER_EPOCH, a.membership.member_id, 1, world.now)
+        a.act(a.member.step(stale, world.now))
+    else:
+        world.query("B", topics=("u",))
+    world.run(12)
+    assert not a.failure
+    world.group._topics = world.topics
+    world.run(12)
+    assert held(a) == [[0, 1]]
+
+
+@pytest.mark.parametrize("session_ms", [3_000, 5_000])
+def test_heartbeats_are_sent_within_the_session_that_the_options_set(session_ms: int) -> None:
+    world = ConsumerWorld(2, session_timeout_ms=session_ms)
+    a = world.query("A")
+    world.run(60)
+    assert not any(isinstance(action, ev.Lost) for action in a.log)
+
+
+def test_a_member_whose_leave_was_lost_comes_back() -> None:
+    world, a = founded(release=OLDEST)
+    world.deaf = {ConsumerGroupHeartbeatRequest}
+    a.leave()
+    world.run(3)
+    assert a.membership.state is State.LEFT
+    world.deaf = set()
+    world.query("B", topics=("u",))  # moves the epoch, so that a join counts as one of a fenced member
+    world.run(6)
+    world.join(a)
+    world.run(10)
+    assert held(a) == [[0, 1]]
+
+
+def test_a_revocation_whose_announcement_was_lost_ends_in_time() -> None:
+    """The coordinator counts from when it asked, not from when the member heard of it."""
+    world, a = founded(max_poll_interval_ms=60_000)
+    a.begin()
+    world.query("B")
+    world.silent = {ConsumerGroupHeartbeatRequest}
+    world.run(20)
+    world.silent = set()
+    world.run(60)
+    assert not any(isinstance(action, ev.Lost) for action in a.log)
+
+
+def test_a_start_whose_commit_was_refused_is_not_given_up() -> None:
+    world = ConsumerWorld(2, end=50)
+    world.held_back = []
+    a = world.query("A")
+    stale = ev.CommitRefused(ErrorCode.STALE_MEMBER_EPOCH, a.membership.member_id, 1, world.now)
+    a.act(a.member.step(stale, world.now))
+    a.act(a.member.step(ev.Settled(), world.now))
+    assert a.membership.settling
 
 
 def test_a_commit_that_crosses_a_new_epoch_is_repeated_in_it() -> None:
@@ -304,6 +426,7 @@ def test_a_static_member_waits_for_the_session_of_its_killed_predecessor() -> No
     world.run(30)
     assert (held(again), again.failure) == ([[]], None)
     assert any("Waiting for that" in note.text for note in again.log if isinstance(note, ev.Note))
+    assert "UNRELEASED_INSTANCE_ID" in again.member.waits_for(world.now)
     world.run(20)
     assert held(again) == [[0, 1]]
 
@@ -490,6 +613,30 @@ def test_a_member_that_may_not_describe_its_group_waits_for_nothing(code: int) -
     assert d.only(ev.Withheld).count == 0
 
 
+def test_a_group_that_is_never_described_is_not_waited_for_for_ever() -> None:
+    d = ConsumerDriver().joining()
+    d.answer(accepted(3, assignment(t=[0])))
+    d.answer(accepted(3))
+    for attempt in range(UNEXPECTED_ATTEMPTS):
+        assert not d.has(ev.Withheld)
+        d.answer(described(ErrorCode.UNKNOWN_SERVER_ERROR))
+        if attempt + 1 < UNEXPECTED_ATTEMPTS:
+            d.tick(5)
+            d.answer(accepted(3))
+    assert d.only(ev.Withheld).count == 0
+    assert "cannot describe the group: UNKNOWN_SERVER_ERROR" in d.notes()
+
+
+def test_a_join_that_the_broker_fails_is_sent_again_for_as_long_as_the_query_waits() -> None:
+    """Kafka 4.0 fails it while a classic group gathers, which may take minutes."""
+    d = ConsumerDriver().joining()
+    for _ in range(30):
+        d.refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+        d.tick(1.1)
+    d.answer(accepted(3, assignment(t=[0])))
+    assert d.machine.state is State.STABLE
+
+
 @pytest.mark.parametrize(
     ("code", "text"),
     [
@@ -497,7 +644,7 @@ def test_a_member_that_may_not_describe_its_group_waits_for_nothing(code: int) -
         (ErrorCode.UNSUPPORTED_ASSIGNOR, "does not have the assignor 'best'"),
         (ErrorCode.UNSUPPORTED_VERSION, "group.version"),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "DESCRIBE for all subscribed topics"),
-        (ErrorCode.GROUP_MAX_SIZE_REACHED, "group.max.size"),
+        (ErrorCode.GROUP_MAX_SIZE_REACHED, "group.consumer.max.size"),
         (ErrorCode.INVALID_REQUEST, "(the broker's words)"),
     ],
 )

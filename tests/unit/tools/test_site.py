@@ -32,6 +32,7 @@ def test_the_navigation_keeps_the_order_and_the_names_of_the_index() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # beside the tests with servers; alone it takes 30 s
 def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     command = f"-m sphinx -q -W -c tools/site -b html -d {tmp_path / 'cache'} . {tmp_path / 'site'}".split()
     built = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
