@@ -20,12 +20,12 @@ from streamgroup.group.events import INFO, WARNING, JoinCause
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.rejoining import rejoin_timeout_s
 from streamgroup.group.requests import LEAVES, LEAVES_FOR_A_WHILE, OwnedPartitions, Purpose, Timer
-from streamgroup.group.state_machine import BrokerMachine, PendingRequest, State, Table, ignore, on, table_of
+from streamgroup.group.state_machine import GroupMember, PendingRequest, State, Table, ignore, on, table_of
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
 from streamgroup.group.user_data import decode_identity, member_id_of
 from streamgroup.kafka.wire.messages import group as m
 from streamgroup.kafka.wire.messages.admin import ConsumerGroupDescribeResponse
-from streamgroup.model import Broker, TopicPartition
+from streamgroup.model import TopicPartition
 from streamgroup.text import counted
 
 TOPICS_AFTER_S = 1.0
@@ -45,23 +45,18 @@ class _Reported:
     """None: a new assignment has not been acknowledged yet."""
 
 
-class ConsumerMembership(BrokerMachine):
+class ConsumerMembership(GroupMember):
     """The state machine of one member of a group under the consumer protocol."""
 
     TABLE: ClassVar[Table]
 
     def __init__(self, config: MemberConfig, random: Random) -> None:
-        super().__init__(config, random, Timer)
-        self._coordinator: Broker | None = None
-        self._member_id = ""
+        super().__init__(config, random)
         self._epoch = 0
         self._was_member = False
         """Whether the group coordinator may still know an earlier membership of this member id."""
         self._refused_since: float | None = None
         """Since when another member holds the `group.instance.id`."""
-        self._unexpected = 0
-        """The number of unexpected errors of the broker since the last accepted heartbeat."""
-        self._lease_at: float | None = None
         self._accepted_before: float | None = None
         """When the accepted heartbeat before the newest one was sent."""
         self._interval_s = 0.0
@@ -84,15 +79,6 @@ class ConsumerMembership(BrokerMachine):
         """The number of descriptions in a row without this member."""
         self._withheld: int | None = None
         """The number of partitions that the group will assign to this member later; None: not described yet."""
-
-    @property
-    def member_id(self) -> str:
-        return self._member_id
-
-    @property
-    def lease_at(self) -> float | None:
-        """When the newest accepted heartbeat was sent (R9). Commits do not extend the session of such a member."""
-        return self._lease_at
 
     @property
     def can_plan(self) -> bool:
@@ -152,16 +138,6 @@ class ConsumerMembership(BrokerMachine):
             self._note(INFO, f"cannot leave the group: {name}. The partitions move when the member's session expires")
         self._left()
 
-    def _leave_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
-        self._note(INFO, f"cannot leave the group: {event.reason}. The member stays until its session expires")
-        self._left()
-
-    def _left(self) -> None:
-        self._forget_membership()
-        self._requests.reset()
-        self._transition_to(State.LEFT)
-        self._out.append(ev.Left())
-
     def _fail(self, error: StreamGroupError) -> None:
         self._requests.reset()
         self._wait.end()
@@ -191,25 +167,7 @@ class ConsumerMembership(BrokerMachine):
         self._reported = self._withheld = None
         self._forget_identity()
 
-    def _session_over(self) -> None:
-        self._lost(f"no heartbeat accepted for the session timeout of {self._config.session_timeout_ms} ms")
-
     # -- the group coordinator ----------------------------------------------------------------------------------------
-
-    def _found(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
-        answer = self._coordinator_in(event)
-        if isinstance(answer, int):
-            self._refused(Purpose.FIND, answer)
-            return
-        self._coordinator = answer
-        self._out.append(ev.CoordinatorFound(answer))
-        if self._state is State.STABLE:
-            self._heartbeat()
-        else:
-            self._join()
-
-    def _find_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
-        self._retry_later(event.reason)
 
     def _request_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
         self._was_member |= pending.purpose is Purpose.CONSUMER_JOIN  # the group coordinator may have accepted it
@@ -228,10 +186,6 @@ class ConsumerMembership(BrokerMachine):
         self._requests.forget(_BEATS, _JOINS, _LEAVE, _DESCRIBES)
         self._requests.clear(Timer.HEARTBEAT)
         self._retry_later(reason)
-
-    def _retry_later(self, reason: str) -> None:
-        """Repeat the request of this state after a backoff."""
-        self._back_off(Timer.RETRY, self._state.value, reason)
 
     def _refused(self, purpose: Purpose, code: int, message: str | None = None) -> None:
         reaction, name = reaction_to(purpose, code), error_of(code).name
@@ -289,7 +243,7 @@ class ConsumerMembership(BrokerMachine):
             if not self._was_member:
                 self._note(WARNING, _UNRELEASED.format(instance=self._config.instance_id))
         waited = self._now - self._refused_since
-        if waited > self._config.session_timeout_ms / 1000 + RELEASE_MARGIN_S:
+        if waited > self._session_ms / 1000 + RELEASE_MARGIN_S:
             code, message = response.error_code, response.error_message
             self._fail(fatal_error(code, Purpose.CONSUMER_JOIN.doing, self._config, message or ""))
         else:
@@ -320,7 +274,7 @@ class ConsumerMembership(BrokerMachine):
             owned=None if known is not None and known.owned == self._reporting.owned else self._reporting.owned,
             everything=known is None,
         )
-        self._send(purpose, build, self._config.heartbeat_timeout_ms(self._config.session_timeout_ms))
+        self._send(purpose, build, self._config.heartbeat_timeout_ms(self._session_ms))
 
     def _heartbeat_answered(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
         response: m.ConsumerGroupHeartbeatResponse = event.response
@@ -333,9 +287,9 @@ class ConsumerMembership(BrokerMachine):
         """Take the epoch and the assignment of an accepted heartbeat."""
         self._attempts = self._unexpected = 0
         self._reported = self._reporting
-        self._interval_s = min(response.heartbeat_interval_ms, self._config.session_timeout_ms / 3) / 1000
+        self._interval_s = min(response.heartbeat_interval_ms, self._session_ms / 3) / 1000
         self._requests.set(Timer.HEARTBEAT, max(self._now, sent_at + self._interval_s))
-        self._requests.set(Timer.SESSION, sent_at + self._config.session_timeout_ms / 1000)
+        self._requests.set(Timer.SESSION, sent_at + self._session_ms / 1000)
         self._accepted_before, self._lease_at = self._lease_at, sent_at
         given = self._given if response.assignment is None else dict(_partitions_by_id(response.assignment))
         if self._is_stale or (response.member_epoch, given) != (self._generation, self._given):

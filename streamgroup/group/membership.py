@@ -24,50 +24,34 @@ from streamgroup.group.assignors import WEIGHTED
 from streamgroup.group.events import INFO, WARNING, JoinCause
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, Reaction, fatal_error, reaction_to, reaction_to_commit
 from streamgroup.group.requests import Purpose, Timer
-from streamgroup.group.state_machine import BrokerMachine, PendingRequest, State, Table, ignore, on, table_of
+from streamgroup.group.state_machine import GroupMember, PendingRequest, State, Table, ignore, on, table_of
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
 from streamgroup.kafka.wire.messages import group as m
 from streamgroup.kafka.wire.messages.admin import DescribeGroupsResponse
-from streamgroup.model import Broker, TopicPartition, name_some
+from streamgroup.model import TopicPartition, name_some
 from streamgroup.text import MOST_NAMED, counted, first_of
 
 
-class Membership(BrokerMachine):
+class Membership(GroupMember):
     """The state machine of one member of a group whose group coordinator is a broker."""
 
     TABLE: ClassVar[Table]
 
     def __init__(self, config: MemberConfig, random: Random) -> None:
-        super().__init__(config, random, Timer)
+        super().__init__(config, random)
         self._assignment = HeldAssignment(cooperative=config.cooperative)
         self._leadership = Leadership()
-        self._unexpected = 0
-        """The number of unexpected errors of the broker since the last assignment."""
-        self._coordinator: Broker | None = None
-        self._lease_at: float | None = None
         # The last JoinGroup and its answer.
         self._join_reason = ""
         self._joined_topics: tuple[str, ...] = ()
         self._joined_anew = False
-        self._member_id = ""
         self._strategy = ""
         self._given: tuple[TopicPartition, ...] = ()
         """The partitions in the last answer to SyncGroup."""
         self._synced_at = 0.0
         self._weighs = True
         """Whether the weight of this member has had an effect in the last generation."""
-        self._session_ms = config.session_timeout_ms
         self._rebalance_ms = config.max_poll_interval_ms
-
-    @property
-    def member_id(self) -> str:
-        """The id that the group coordinator assigned, `""` while there is none."""
-        return self._member_id
-
-    @property
-    def lease_at(self) -> float | None:
-        """When the newest heartbeat or commit accepted in this generation was sent (R9); None before the first."""
-        return self._lease_at
 
     @property
     def can_plan(self) -> bool:
@@ -123,16 +107,6 @@ class Membership(BrokerMachine):
             name = error_of(code).name
             self._note(INFO, f"LeaveGroup failed with {name}: the partitions move when the member's session expires")
         self._left()
-
-    def _leave_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
-        self._note(INFO, f"cannot leave the group: {event.reason}. The member stays until its session expires")
-        self._left()
-
-    def _left(self) -> None:
-        self._forget_membership()
-        self._requests.reset()
-        self._transition_to(State.LEFT)
-        self._out.append(ev.Left())
 
     def _fail(self, error: StreamGroupError) -> None:
         self._give_up_requests()
@@ -195,26 +169,7 @@ class Membership(BrokerMachine):
             else:
                 self._retry_later(name)
 
-    def _retry_later(self, reason: str) -> None:
-        """Repeat the request of this state after a backoff."""
-        self._back_off(Timer.RETRY, self._state.value, reason)
-
     # -- the group coordinator------------------------------------------------------------------------------------------
-
-    def _found(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
-        answer = self._coordinator_in(event)
-        if isinstance(answer, int):
-            self._refused(Purpose.FIND, answer)
-            return
-        self._coordinator = answer
-        self._out.append(ev.CoordinatorFound(answer))
-        if self._state is State.STABLE:
-            self._heartbeat()
-        else:
-            self._join()
-
-    def _find_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
-        self._retry_later(event.reason)
 
     def _request_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
         """Find the group coordinator again: it may have moved, or have died with its connection."""
@@ -451,9 +406,6 @@ class Membership(BrokerMachine):
     def _renew(self, sent_at: float) -> None:
         """Renew the lease (R9): the group coordinator accepted a request of `sent_at` in the generation held."""
         self._lease_at = max(sent_at, self._lease_at if self._lease_at is not None else sent_at)
-
-    def _session_over(self) -> None:
-        self._lost(f"no heartbeat accepted for the session timeout of {self._session_ms} ms")
 
     def _heartbeat(self) -> None:
         self._requests.set(Timer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session_ms))

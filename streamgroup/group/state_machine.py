@@ -368,3 +368,78 @@ class BrokerMachine(StateMachine[ev.Action, Purpose, Timer]):
         """Return the group coordinator that an answer to FindCoordinator names, or the error code."""
         answer = read_coordinator(event.response, event.version, self._config.group_id)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is None else answer
+
+
+class GroupMember(BrokerMachine):
+    """The common part of the members of a Kafka group, whichever protocol they use."""
+
+    def __init__(self, config: MemberConfig, random: Random) -> None:
+        super().__init__(config, random, Timer)
+        self._coordinator: Broker | None = None
+        self._member_id = ""
+        self._session_ms = config.session_timeout_ms
+        self._lease_at: float | None = None
+        self._unexpected = 0
+        """The number of unexpected errors of the broker since the last success."""
+
+    @property
+    def member_id(self) -> str:
+        """The id by which the group coordinator knows the member, `""` while there is none."""
+        return self._member_id
+
+    @property
+    def lease_at(self) -> float | None:
+        """When the newest request that proves the membership was sent (R9); None before the first."""
+        return self._lease_at
+
+    def _session_over(self) -> None:
+        self._lost(f"no heartbeat accepted for the session timeout of {self._session_ms} ms")
+
+    def _found(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
+        answer = self._coordinator_in(event)
+        if isinstance(answer, int):
+            self._refused(Purpose.FIND, answer)
+            return
+        self._coordinator = answer
+        self._out.append(ev.CoordinatorFound(answer))
+        if self._state is State.STABLE:
+            self._heartbeat()
+        else:
+            self._join()
+
+    def _find_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
+        self._retry_later(event.reason)
+
+    def _retry_later(self, reason: str) -> None:
+        """Repeat the request of this state after a backoff."""
+        self._back_off(Timer.RETRY, self._state.value, reason)
+
+    def _leave_failed(self, event: ev.RequestFailed, pending: PendingRequest[Purpose]) -> None:
+        self._note(ev.INFO, f"cannot leave the group: {event.reason}. The member stays until its session expires")
+        self._left()
+
+    def _left(self) -> None:
+        self._forget_membership()
+        self._requests.reset()
+        self._transition_to(State.LEFT)
+        self._out.append(ev.Left())
+
+    @abstractmethod
+    def _join(self) -> None:
+        """Send the request by which the member joins."""
+
+    @abstractmethod
+    def _heartbeat(self) -> None:
+        """Send a heartbeat, unless one is pending."""
+
+    @abstractmethod
+    def _refused(self, purpose: Purpose, code: int) -> None:
+        """React to an error code in the response to this request."""
+
+    @abstractmethod
+    def _lost(self, reason: str) -> None:
+        """Give up all partitions, because the group has removed this member, or may have. Join again."""
+
+    @abstractmethod
+    def _forget_membership(self) -> None:
+        """Own nothing: the membership is over."""
