@@ -310,8 +310,8 @@ class ConsumerMembership(GroupMember):
         """Own what the newest assignment has, as far as the names of the topics are known.
 
         A topic that was created again has another id, so its partitions are not kept. Partitions that the assignment
-        lacks are revoked. If a start position is not committed yet, they are kept until it is: only
-        this member can determine it, and the epoch stays while the coordinator waits for a revocation (R6, R39).
+        lacks are revoked. If a start position is not committed yet, they are kept until it is: only this member can
+        determine it, and the epoch stays while the coordinator waits for a revocation (R6, R39).
         """
         before = self._held
         target = {
