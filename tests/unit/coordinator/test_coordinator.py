@@ -641,8 +641,8 @@ def described(*others: RunIdentity) -> GroupDescription:
 @pytest.mark.slow
 def test_beside_a_live_copy_it_plans_nothing_and_fails(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(source(group=GroupOptions("g", session_timeout_ms=1_000, heartbeat_interval_ms=100)))
-    found = {"g": described(RunIdentity("lineage", "r", admitted=True))}
-    monkeypatch.setattr(assemble, "describe_groups", lambda cluster, names, deadline: found)
+    found = described(RunIdentity("lineage", "r", admitted=True))
+    monkeypatch.setattr(assemble, "describe_any_group", lambda cluster, name, deadline: found)
     saved = to_value(document("before", "id", OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 5)))
     began = time.monotonic()
     with pytest.raises(ConfigError, match=r"'g'.*client id 'copy' at /h"):
