@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from streamgroup.coordinator.run.lineage import DuplicateLineageCheck
-from streamgroup.group import events as ev
 from streamgroup.group.consumer_membership import ConsumerMembership
 from tests.fakes.consumer_group import ConsumerGroup
 from tests.sim import checker as words
@@ -36,19 +35,6 @@ def revoke_unsettled(stack: ExitStack) -> None:
     replace(stack, ConsumerMembership, "_reconcile", reconcile)
 
 
-def keep_what_was_fenced(stack: ExitStack) -> None:
-    """A member that is refused joins again with the partitions that it had. The broker does not accept that."""
-    real = ConsumerMembership._lost
-
-    def lost(self: ConsumerMembership, reason: str) -> None:
-        held = dict(self._held)
-        real(self, reason)
-        self._held = held
-        self._out[:] = [action for action in self._out if not isinstance(action, ev.Lost)]
-
-    replace(stack, ConsumerMembership, "_lost", lost)
-
-
 def refuse_the_one_that_waits_longer(stack: ExitStack) -> None:
     """Of two copies of a checkpoint that join at once both wait for one session, and both are refused."""
     replace(stack, DuplicateLineageCheck, "_patience", lambda self, duplicate: self._session_timeout_s)
@@ -77,14 +63,6 @@ CONSUMER_BUGS = {
         revoke_unsettled,
         frozenset({words.UNASKED}),
         known=(12, 34, 43),
-        kind=_CONSUMERS,
-    ),
-    "r39-fenced-keeps": Bug(
-        "R39",
-        "a fenced member joins with the partitions that it had",
-        keep_what_was_fenced,
-        frozenset({words.FAILED, words.DUPLICATE}),
-        known=(0, 4, 5),
         kind=_CONSUMERS,
     ),
     "r39-both-refused": Bug(

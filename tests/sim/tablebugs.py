@@ -190,6 +190,8 @@ def found_by_the_generation(stack: ExitStack) -> None:
     def assigned(self: Ledger, *args: Any, **kwargs: Any) -> None:
         real(self, *args, **kwargs)
         self._epoch = self.generation
+        for held in self.held.values():
+            held.epoch = self.generation
 
     replace(stack, Ledger, "assigned", assigned)
 
