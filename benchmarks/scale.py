@@ -288,6 +288,7 @@ def start(n: int) -> Step:
         starting=ConfiguredOffsets(EARLIEST),
         join_timeout_s=60.0,
         session_timeout_s=45.0,
+        dead_member_s=45.0,
         max_poll_s=300.0,
     )
     nobody: Any = None
