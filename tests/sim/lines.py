@@ -141,7 +141,9 @@ class GroupLines:
         line.unanswered.pop(token, None)
         if answered is not None:
             sent_at = self._sent_at.pop(token)
-            if _is_to_a_member(response):
+            # Under the consumer protocol a commit does not extend the session.
+            is_late = isinstance(response, OffsetCommitResponse) and self._process.settings.consumers is not None
+            if _is_to_a_member(response) and not is_late:
                 self._process.heard_of(self._clock.now if isinstance(response, SyncGroupResponse) else sent_at)
             self._process.post(ev.RequestAnswered(token, response, answered[1]))
 
