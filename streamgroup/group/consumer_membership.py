@@ -38,7 +38,7 @@ _NOTHING: frozenset[TopicPartition] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class _Reported:
-    """What the group coordinator knows of the member by its last accepted heartbeat."""
+    """The topics and partitions that the member reported in its last accepted heartbeat."""
 
     topics: tuple[str, ...]
     owned: OwnedPartitions | None
@@ -65,14 +65,14 @@ class ConsumerMembership(GroupMember):
         self._given: Mapping[str, tuple[int, ...]] = {}
         """The newest assignment: the partitions by topic id."""
         self._held: dict[TopicPartition, str] = {}
-        """The partitions that this member owns, with the id of each one's topic. It has those of `_leaving`, too."""
+        """The partitions that this member owns, with their topic ids. Includes the partitions of `_leaving`."""
         self._leaving = _NOTHING
         self._postponed = _NOTHING
         """Partitions that the newest assignment lacks and that are kept until the start positions are committed."""
         self._reported: _Reported | None = None
         """None: the next heartbeat has all fields."""
         self._reporting: _Reported | None = None
-        """What the pending heartbeat reports."""
+        """The topics and partitions in the pending heartbeat."""
         self._is_stale = False
         """Whether a commit of the current epoch was refused (STALE_MEMBER_EPOCH)."""
         self._undescribed = 0
@@ -124,9 +124,10 @@ class ConsumerMembership(GroupMember):
             held = counted(len(self._held), "partition")
             until = "until it rejoins or its session expires (group.consumer.session.timeout.ms of the broker)"
             self._note(INFO, f"static member {instance_id} stays in the group with {held} {until}")
-        self._leave(LEAVES if instance_id is None else LEAVES_FOR_A_WHILE)
+        self._leave()
 
-    def _leave(self, epoch: int) -> None:
+    def _leave(self) -> None:
+        epoch = LEAVES if self._config.instance_id is None else LEAVES_FOR_A_WHILE
         build = requests.consumer_leave(self._config, self._member_id, epoch)
         self._send(Purpose.CONSUMER_LEAVE, build, LEAVE_TIMEOUT_MS, optional=True)
 
@@ -201,7 +202,7 @@ class ConsumerMembership(GroupMember):
         elif purpose is Purpose.CONSUMER_JOIN and self._was_member and code in _OF_AN_EARLIER_MEMBERSHIP:
             # Kafka 4.0 and 4.1 refuse to let a fenced member join while they know it (KAFKA-19233).
             self._was_member = False
-            self._leave(LEAVES if self._config.instance_id is None else LEAVES_FOR_A_WHILE)
+            self._leave()
         elif code == ErrorCode.UNRELEASED_INSTANCE_ID:
             self._retry_later(f"{name}: another process holds group.instance.id {self._config.instance_id!r}")
         else:

@@ -1,8 +1,8 @@
 """How a query shows the other members of its group which query it is (R28), and the weight of its member.
 
 A member writes its `RunIdentity` into the user data of its subscription, as compact JSON. The first key is the number
-of the format. Assignments have no user data: a broker converts a group to the protocol of KIP-848 only then. Under that
-protocol there is no user data at all, and the member id contains the identity.
+of the format. Assignments have no user data: a broker converts a group to the consumer protocol (KIP-848) only then.
+The consumer protocol does not have user data. Under it the member id contains the identity.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class ConsumerMember:
 
 @dataclass(frozen=True)
 class Release:
-    """What releases of brokers differ in."""
+    """The differences between the brokers' releases."""
 
     window: bool = True
     """Since 4.3 a commit of an earlier epoch counts for what the member had by then and still has (KIP-1251)."""

@@ -243,7 +243,7 @@ class Streams:
 
 
 class Peer:
-    """A librdkafka consumer that commits what it has read, in a thread of its own."""
+    """A librdkafka consumer that runs in its own thread and commits the records that it has read."""
 
     def __init__(self, streams: Streams, protocol: str) -> None:
         self.name = f"librdkafka ({protocol})"

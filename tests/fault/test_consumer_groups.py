@@ -60,7 +60,7 @@ def consumers(
 
 
 class Members:
-    """Three queries, each in an application of its own, and the faults that befall them."""
+    """Three queries, each in its own application, and the faults that they run with."""
 
     def __init__(self, arena: Arena, seed: int) -> None:
         self.struck: list[InFlight] = []

@@ -73,7 +73,7 @@ def test_nobody_waits_for_the_batch_of_another(streams: Streams, writer: Writer,
             goes_on([newcomer, other], 100)
             in_batch = {str(planned.partition) for planned in held.ranges[-1]}
             assert in_batch, "something is held"
-            assert in_batch.isdisjoint(newcomer.held | other.held), "nobody has what is in the batch"
+            assert in_batch.isdisjoint(newcomer.held | other.held), "no other member owns a partition of the batch"
             held.free.set()
             wait_until(lambda: shares(held, other, newcomer) == [2, 2, 2], "the three share")
             goes_on([held, other, newcomer], 20)

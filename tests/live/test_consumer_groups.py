@@ -155,7 +155,9 @@ def test_only_the_partitions_of_a_batch_in_flight_come_late_and_nobody_waits(gro
             wait_until(lambda: newcomer.held, "the newcomer has its part of the other's share")
             goes_on([newcomer, other], 100)
             in_batch = {str(planned.partition) for planned in slow.ranges[-1]}
-            assert in_batch.isdisjoint(set(newcomer.held) | set(other.held)), "nobody has what is in the batch"
+            assert in_batch.isdisjoint(set(newcomer.held) | set(other.held)), (
+                "no other member owns a partition of the batch"
+            )
             slow.free.set()
             wait_until(lambda: shares(slow, other, newcomer) == [2, 2, 2], "the three share")
             check_everything(group, writer, [slow, other, newcomer], repeats=0)

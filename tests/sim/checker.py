@@ -342,7 +342,7 @@ class Checker:
             self._clock.note("broker", f"accepts of {who}: {text}")
 
     def _check_owner(self, tp: TopicPartition, track: Track, member_id: str, generation: int) -> None:
-        """Nobody commits in an older generation or epoch than the last one, nor another member in the same one."""
+        """Report a commit in an older generation or epoch than the last one, or in the same one by another member."""
         if track.owner is not None:
             before, owner = track.owner
             is_same = member_id == owner or _is_successor(member_id, owner)

@@ -13,7 +13,7 @@ from tests.sim.settings import Kind
 
 
 def release_at_once(stack: ExitStack) -> None:
-    """What is revoked is given up with the next heartbeat, whether its batch is committed or not."""
+    """The member gives up revoked partitions with the next heartbeat, even if their batch is not committed."""
     real = ConsumerMembership._reconcile
 
     def reconcile(self: ConsumerMembership) -> None:

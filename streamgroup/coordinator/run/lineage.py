@@ -164,8 +164,8 @@ def find_duplicates(group: GroupDescription, me: RunIdentity, member_id: str) ->
     """Return by run id the other members with the lineage of `me` that have precedence over `me`.
 
     A member has precedence if it is admitted, or if its run id sorts before the run id of `me`. All members decide from
-    the same description, so exactly one of several that join at once is not refused. Under the consumer protocol nobody
-    shows whether it is admitted, so each member counts; how long `me` waits for it then decides (`_patience`).
+    the same description, so exactly one of several that join at once is not refused. Under the consumer protocol no
+    member shows whether it is admitted, so each member counts. The time that `me` waits for it decides (`_patience`).
     """
     duplicates = {}
     for member in group.members:

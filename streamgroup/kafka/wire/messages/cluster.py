@@ -1,4 +1,4 @@
-"""What a connection begins with, and the cluster: ApiVersions, SaslHandshake, SaslAuthenticate, Metadata."""
+"""The first requests of a connection, and the cluster: ApiVersions, SaslHandshake, SaslAuthenticate, Metadata."""
 
 from __future__ import annotations
 

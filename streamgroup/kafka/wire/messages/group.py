@@ -1,6 +1,7 @@
 """FindCoordinator and the requests of group members.
 
-JoinGroup, SyncGroup, Heartbeat and LeaveGroup are of the classic protocol, ConsumerGroupHeartbeat of that of KIP-848.
+JoinGroup, SyncGroup, Heartbeat and LeaveGroup belong to the classic protocol, ConsumerGroupHeartbeat to the
+consumer protocol.
 """
 
 from __future__ import annotations
