@@ -93,6 +93,8 @@ class RequestFailed:
     reason: str
     unsupported: bool = False
     """Whether the broker does not support the API. Only an `optional` request fails in this way."""
+    moved: bool = False
+    """Whether the driver closed the connection because another broker is the group coordinator now."""
 
 
 @dataclass(frozen=True, slots=True)

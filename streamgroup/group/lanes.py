@@ -93,14 +93,17 @@ class RequestLanes(Generic[C]):
         waiting, connection.waiting = connection.waiting, []
         return waiting
 
-    def closed(self, lane: Lane, reason: str) -> list[ev.Event]:
-        """Record that a lane's connection was lost or closed. Return the failures of its requests."""
+    def closed(self, lane: Lane, reason: str, *, moved: bool = False) -> list[ev.Event]:
+        """Record that a lane's connection was lost or closed. Return the failures of its requests.
+
+        `moved`: it was closed because another broker is the group coordinator now.
+        """
         connection = self._connections.pop(lane, None)
         if connection is None:
             return []
         for send in connection.sends:
             del self._due[send.token]
-        return [ev.RequestFailed(send.token, reason) for send in connection.sends]
+        return [ev.RequestFailed(send.token, reason, moved=moved) for send in connection.sends]
 
     def broken(self, lane: Lane, reason: str) -> list[ev.Event]:
         """Record that a lane's connection was lost. Return the events for the member.

@@ -84,7 +84,7 @@ class GroupLines:
                 self._reset(lane)
             case ev.CoordinatorFound(broker):
                 for lane in self._lanes.found(broker):
-                    self._reset(lane)
+                    self._reset(lane, moved=True)
             case _:
                 raise AssertionError(f"the group's thread cannot carry out {action}")
 
@@ -118,11 +118,11 @@ class GroupLines:
             self._abandon(lane)
             self._post(self._lanes.broken(lane, f"no response to {', '.join(names)} within the timeout"))
 
-    def _reset(self, lane: Lane) -> None:
+    def _reset(self, lane: Lane, *, moved: bool = False) -> None:
         """Give a lane's connection up; what is unanswered on it fails."""
         if self._lanes.is_open(lane):
             self._abandon(lane)
-            self._post(self._lanes.closed(lane, "connection closed before the response"))
+            self._post(self._lanes.closed(lane, "connection closed before the response", moved=moved))
 
     def _abandon(self, lane: Lane) -> None:
         line = self._lanes.handle(lane)

@@ -141,15 +141,15 @@ class GroupThread:
                     self._reset(lane)
                 case ev.CoordinatorFound(broker):
                     for lane in self._lanes.found(broker):
-                        self._reset(lane)
+                        self._reset(lane, moved=True)
                 case _:
                     raise AssertionError(f"the group's thread cannot carry out {action}")
 
-    def _reset(self, lane: Lane) -> None:
+    def _reset(self, lane: Lane, *, moved: bool = False) -> None:
         """Close a lane's connection; its pending requests fail."""
         if self._lanes.is_open(lane):
             handle = self._drop(lane)
-            for event in self._lanes.closed(lane, f"{handle}: connection closed before the response"):
+            for event in self._lanes.closed(lane, f"{handle}: connection closed before the response", moved=moved):
                 self._inbox.post(event)
 
     def _drop(self, lane: Lane) -> Handle:

@@ -143,7 +143,7 @@ class KafkaOffsetStore(OffsetStore):
                 self._unknown_topic.reset()
             case ev.RequestFailed() if self._pending.pop(event.token, None) is not None:
                 self._unknown_topic.reset()
-                return Outcome(answers=(NoAnswer(event.token, event.reason),))
+                return Outcome(answers=(NoAnswer(event.token, event.reason, is_elsewhere=event.moved),))
             case ev.RequestAnswered() if (request := self._pending.pop(event.token, None)) is not None:
                 if isinstance(request, CommitOffsets):
                     return self._committed(event)

@@ -119,7 +119,8 @@ class NoAnswer:
     token: int
     reason: str
     is_elsewhere: bool = False
-    """Whether a database did not respond, so that nothing is wrong with the group coordinator."""
+    """Whether something else than the group coordinator did not respond: a database, or the broker that was the
+    coordinator before."""
 
 
 Request = FetchOffsets | CommitOffsets

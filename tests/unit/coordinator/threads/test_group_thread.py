@@ -34,6 +34,7 @@ from tests.unit.coordinator.shells import SOON, VERSIONS, FakeInbox, ScriptedPol
 GONE = TransportError("gone")
 HOME = Broker(7, "home", 9092)
 Start = Callable[..., "Group"]
+CLOSED = "connection closed before the response"
 
 
 class Group(FakeInbox):
@@ -229,7 +230,7 @@ def test_another_coordinator_ends_the_connections_to_the_old_one_and_the_same_on
     run.carried_out()
     assert poller.dropped == []
     run.want(ev.CoordinatorFound(Broker(8, "other", 9092)), send(4))
-    run.hears(*(ev.RequestFailed(n, f"{lanes[n - 1]}: connection closed before the response") for n in (1, 2)))
+    run.hears(*(ev.RequestFailed(n, f"{lanes[n - 1]}: {CLOSED}", moved=True) for n in (1, 2)))
     assert poller.dropped == [(lanes[0], True), (lanes[1], True)]
     assert poller.handle("coordinator", 1).host == "other"
 
@@ -285,11 +286,11 @@ def test_a_reset_fails_what_is_out_and_takes_no_answer_any_more(poller: Scripted
     poller.deliver(ConnectionReady(handle, VERSIONS))
     poller.request(0)
     run.want(ev.ResetConnection(Lane.JOIN), ev.ResetConnection(Lane.ANY))
-    run.hears(ev.RequestFailed(1, f"{handle}: connection closed before the response"))
+    run.hears(ev.RequestFailed(1, f"{handle}: {CLOSED}"))
     poller.deliver(ResponseReceived(handle, 0, "late"))
     run.carried_out()
     assert poller.dropped == [(handle, True)]
-    closed = ev.RequestFailed(1, f"{handle}: connection closed before the response")
+    closed = ev.RequestFailed(1, f"{handle}: {CLOSED}")
     assert [event for event in run.heard if event != ev.Tick()] == [closed]
 
 
@@ -334,7 +335,7 @@ def test_lanes_overdue_together_where_the_first_failure_gives_the_second_up(
     coordinator, join = poller.handle("coordinator"), poller.handle("join")
     run.hears(
         ev.RequestFailed(1, f"{coordinator}: no response to Heartbeat within the timeout"),
-        ev.RequestFailed(2, f"{join}: connection closed before the response"),
+        ev.RequestFailed(2, f"{join}: {CLOSED}"),
     )
     poller.deliver(connected(poller, "join", 1))
     assert poller.request(0).request.generation_id == 3

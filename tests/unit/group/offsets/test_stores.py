@@ -216,6 +216,14 @@ def test_what_a_broker_knows_counts_for_no_other_broker() -> None:
     assert [send.api for send in outcome.actions] == [MetadataRequest], "another broker may have answered"
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_request_to_an_earlier_coordinator_says_nothing_about_the_present_one(moved: bool) -> None:
+    store = KafkaOffsetStore()
+    store.commit(COMMIT, 0.0)
+    outcome = store.hear(ev.RequestFailed(2, "closed", moved=moved), 0.1)
+    assert outcome.answers == (NoAnswer(2, "closed", is_elsewhere=moved),)
+
+
 @pytest.mark.parametrize("version", [0, 1, 5])
 def test_all_topics_are_asked_for_in_every_version(version: int) -> None:
     asked = decode(MetadataRequest, encode(all_topics(version), version), version)
