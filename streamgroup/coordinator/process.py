@@ -16,14 +16,15 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from types import FrameType
 
-from streamgroup.coordinator.control.channel import ControlServer, directory, is_listened
+from streamgroup.coordinator.control.channel import ControlServer, cores_announced, directory, is_listened
 from streamgroup.coordinator.control.parent import ContextWatch, EndedWatch, StoppedWatch, find_jvm
 from streamgroup.coordinator.coordinator import Coordinator
 from streamgroup.coordinator.log_output import log_to_stderr
-from streamgroup.errors import StreamGroupError
-from streamgroup.options.types import SourceOptions
+from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.options.types import WEIGHT_OF_CORES, SourceOptions
 
 log = logging.getLogger("streamgroup")
 
@@ -37,11 +38,13 @@ RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 def start_coordinator(options: SourceOptions) -> Coordinator:
     """Create the coordinator of this process's query; start its control channel and the thread that watches the driver.
 
-    In the main thread it also installs the signal handlers.
+    In the main thread it also installs the signal handlers. Raises ConfigError if the member's weight is `auto` and no
+    listener has reported the application's cores.
     """
     log_to_stderr()
     _leave_process_group()
     jvm = _find_jvm()
+    options = _with_weight(options, cores_announced(jvm))
     coordinator = Coordinator(options, home=directory(jvm))
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, functools.partial(_exit, coordinator))
@@ -58,6 +61,20 @@ def start_coordinator(options: SourceOptions) -> Coordinator:
         target=_watch_driver, args=(coordinator, channel, jvm), name="streamgroup-parent", daemon=True
     ).start()
     return coordinator
+
+
+def _with_weight(options: SourceOptions, cores: int | None) -> SourceOptions:
+    group = options.group
+    if group is None or group.weight != WEIGHT_OF_CORES:
+        return options
+    if cores is None:
+        raise ConfigError(
+            f"group {group.group_id!r}: group.member.weight=auto needs the number of the application's cores, which a "
+            "listener reports. Call streamgroup.listen(spark) before the query starts, or set a number. Through Spark "
+            "Connect only a number is possible"
+        )
+    log.info("group %s: group.member.weight=auto is %d, the number of the executors' cores", group.group_id, cores)
+    return replace(options, group=replace(group, weight=cores))
 
 
 def _leave_process_group() -> None:

@@ -15,7 +15,7 @@ from streamgroup.logformat import partition_number
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import PEM, PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, openssl_name
-from streamgroup.options.types import GroupMode, GroupProtocol, Isolation, OffsetsStorage
+from streamgroup.options.types import WEIGHT_OF_CORES, GroupMode, GroupProtocol, Isolation, OffsetsStorage
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -370,7 +370,18 @@ TIME_STRING = ValueKind("time", time_string)
 """A time as Spark's own options take it."""
 POSITIVE = integer(1)
 POSITIVE_LONG = integer(1, LONG_MAX)
-WEIGHT = integer(1, 1_000_000)
+
+
+def _weight(text: str) -> int:
+    if text.strip().lower() == "auto":
+        return WEIGHT_OF_CORES
+    try:
+        return _integer(text, 1, 1_000_000)
+    except ValueError as error:
+        raise ValueError(f"{error}, or auto") from None
+
+
+WEIGHT = ValueKind("int or auto", _weight)
 POSITIVE_OR_OFF = ValueKind("long", _positive_or_off)
 TIMESTAMP = ValueKind("ms since 1970", lambda text: _integer(text, 0, LONG_MAX))
 SERVERS = ValueKind("host:port, …", lambda text: _addresses(text, "broker", "broker-1:9092"))

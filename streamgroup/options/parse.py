@@ -24,6 +24,7 @@ from streamgroup.options.sink import SINK, SINK_HINTS, SINK_ZOOKEEPER
 from streamgroup.options.source import HINTS, SOURCE
 from streamgroup.options.tls import SASL_PLAINTEXT, SASL_SSL, SSL, TlsOptions, contradictions, warnings
 from streamgroup.options.types import (
+    WEIGHT_OF_CORES,
     ClientOptions,
     FetchOptions,
     GroupMode,
@@ -442,8 +443,9 @@ class _Reading(OptionsReader):
                 f"({group.session_timeout_ms}): the session would time out between two heartbeats. Set a third of it"
             )
         if group and group.is_member and group.weight != 1 and "streamgroup-range" not in group.strategies:
+            weight = "auto" if group.weight == WEIGHT_OF_CORES else group.weight
             self.problems.append(
-                f"group.member.weight ({group.weight}) has no effect under kafka.partition.assignment.strategy "
+                f"group.member.weight ({weight}) has no effect under kafka.partition.assignment.strategy "
                 f"{', '.join(group.strategies)}: only streamgroup-range considers weights. Add it, or remove the weight"
             )
         if group and group.is_member:

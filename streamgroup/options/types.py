@@ -139,6 +139,10 @@ class OffsetsStorage(Enum):
     """The brokers, from 0.8.2. They do not check the generation of a commit, so they do not fence a member (R35)."""
 
 
+WEIGHT_OF_CORES = 0
+"""The value of `group.member.weight=auto`."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
     """How a stream uses its group. `group_id` is empty only if `mode` is OFF."""
@@ -148,7 +152,8 @@ class GroupOptions:
     member: str = ""
     """The name that distinguishes members of one group in one Spark application (R28)."""
     weight: int = 1
-    """This member's share of the partitions, relative to the other members."""
+    """This member's share of the partitions, relative to the other members; `WEIGHT_OF_CORES` until the coordinator has
+    read the number of cores."""
     instance_id: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000

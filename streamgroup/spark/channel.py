@@ -54,8 +54,11 @@ class CoordinatorChannel(Protocol):
     def groups_joined(self, documents: Sequence[Value]) -> list[str]:
         """Return the groups in which the coordinators of these documents are members."""
 
-    def announce_listener(self) -> None:
-        """Announce to the coordinators that a listener reports completed batches. Raises OSError."""
+    def announce_listener(self, cores: int) -> None:
+        """Announce to the coordinators that a listener reports completed batches. Raises OSError.
+
+        `cores`: the number of cores of the application's executors.
+        """
 
     def record_failure(self, failure: QueryFailure) -> None:
         """Store the error that has ended a query for the live page, if the page can read it. Raises OSError."""
@@ -80,8 +83,8 @@ class LocalCoordinatorChannel:
     def groups_joined(self, documents: Sequence[Value]) -> list[str]:
         return self._notifier.groups_joined(documents)
 
-    def announce_listener(self) -> None:
-        channel.announce_listener(self._pid)
+    def announce_listener(self, cores: int) -> None:
+        channel.announce_listener(self._pid, cores)
 
     def record_failure(self, failure: QueryFailure) -> None:
         """Add the failure to the file of this driver, which the live page reads. Raises OSError."""

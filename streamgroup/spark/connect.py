@@ -87,7 +87,7 @@ class ConnectChannel:
         groups: list[str] = self._request({"request": "groups", "documents": list(documents)})
         return groups
 
-    def announce_listener(self) -> None:
+    def announce_listener(self, cores: int) -> None:
         """Do nothing: the first report has the same effect, and a marker file would stay when this client dies."""
 
     def record_failure(self, failure: QueryFailure) -> None:

@@ -7,8 +7,9 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -19,7 +20,7 @@ from streamgroup.coordinator.planning.batch import offset_metrics, offsets_behin
 from streamgroup.logline import render, snake_case
 from streamgroup.monitoring.query_totals import QueryFailure, failure_of, is_ours, message_of
 from streamgroup.spark.channel import CoordinatorChannel, LocalCoordinatorChannel, is_remote
-from streamgroup.spark.queries import Value, document, documents_in, driver_context, jvm_pid
+from streamgroup.spark.queries import Value, document, documents_in, driver_context, executor_cores, jvm_pid
 from streamgroup.text import counted
 
 if TYPE_CHECKING:
@@ -44,8 +45,10 @@ _STATEFUL = (
 class GroupListener(StreamingQueryListener):
     """Reports completed batches to the coordinators of this driver. It never blocks or fails Spark's listener bus."""
 
-    def __init__(self, channel: CoordinatorChannel) -> None:
+    def __init__(self, channel: CoordinatorChannel, cores: Callable[[], int]) -> None:
         self._channel = channel
+        self._cores = cores
+        """Returns the number of cores of the application's executors."""
         self._stateful: set[str] = set()
         self._names: dict[str, str] = {}
         """The names of queries that run, by their ids."""
@@ -53,11 +56,14 @@ class GroupListener(StreamingQueryListener):
         """The groups of the batches of queries that run, by the queries' ids."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  (Spark's name)
-        """Renew the listener's marker file, which a cleaner may have deleted while no query ran."""
+        """Renew the listener's marker file: the number of cores changes, and a cleaner may have deleted the file.
+
+        Spark waits for this method before it creates the coordinator process of the query.
+        """
         query = str(getattr(event, "id", ""))
         self._names[query] = getattr(event, "name", None) or query
         with suppress(OSError):
-            self._channel.announce_listener()
+            self._channel.announce_listener(self._cores())
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Report a batch that Spark has written to its commit log to the coordinators, in a separate thread."""
@@ -191,10 +197,11 @@ def listen(spark: SparkSession) -> GroupListener:
         for listened, listener in sessions:
             if listened.equals(bus):
                 return listener
-        listener = GroupListener(LocalCoordinatorChannel(pid))
+        cores = partial(executor_cores, context)
+        listener = GroupListener(LocalCoordinatorChannel(pid), cores)
         spark.streams.addListener(listener)
         sessions.append((bus, listener))
-    _announce(pid)
+    _announce(pid, cores())
     return listener
 
 
@@ -204,16 +211,16 @@ def _listen_remotely(spark: Any) -> GroupListener:
     with _lock:
         listener = _listening_remotely.get(spark.session_id)
         if listener is None:
-            listener = GroupListener(ConnectChannel(spark))
+            listener = GroupListener(ConnectChannel(spark), lambda: 1)
             spark.streams.addListener(listener)
             _listening_remotely[spark.session_id] = listener
         return listener
 
 
-def _announce(pid: int) -> None:
+def _announce(pid: int, cores: int) -> None:
     """Write the listener's marker file. With it, a coordinator that stops waits for a last report."""
     try:
-        control.announce_listener(pid)
+        control.announce_listener(pid, cores)
     except OSError as error:
         log.warning(
             "cannot announce the StreamingQueryListener to the coordinator processes: %s. A coordinator that ends "

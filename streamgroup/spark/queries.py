@@ -40,6 +40,22 @@ def jvm_pid(context: SparkContext) -> int:
     return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
+def executor_cores(context: SparkContext) -> int:
+    """Return the number of cores of the application's executors, at least 1.
+
+    While executors register, these are the cores that the configuration asks for, if it does.
+    """
+    try:
+        jvm: Any = context._jsc.sc()
+        executors = jvm.statusStore().executorList(True)  # those of the web UI; in local mode the driver
+        registered: int = sum(executors.apply(n).totalCores() for n in range(executors.size()))
+    except (Py4JError, AttributeError, TypeError):  # this version of Spark does not show them
+        registered = context.defaultParallelism
+    conf = context.getConf()
+    configured = int(conf.get("spark.executor.instances", "0")) * int(conf.get("spark.executor.cores", "1"))
+    return max(1, registered, configured)
+
+
 # --- documents -------------------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroup
 from streamgroup.coordinator.control import channel
 from streamgroup.group.commits import CommitMetadata
+from streamgroup.group.user_data import decode_identity
 from streamgroup.kafka.cluster.admin import committed as committed_offsets
+from streamgroup.kafka.cluster.admin import describe_any_group
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.model import TopicPartition
 from streamgroup.options.types import ClientOptions
@@ -203,6 +205,24 @@ def test_a_dataframe_united_with_itself_is_one_member(
     assert sorted(sunk.values()) == sorted(load.sent * 2)
     assert {len(progress["sources"]) for progress in sunk.query.recentProgress} == {1}
     wait_until(lambda: committed(kafka4, "twice", load.topic) == {0: 20}, "committed", AT_ONCE_S)
+
+
+def test_a_weight_of_auto_is_the_number_of_cores(
+    listened: Streams, kafka4: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    load = Load(kafka4, make_topic(kafka4, 2), 2)
+    load.send(10)
+    listened.to_parquet(listened.read(kafka4, load.topic, "weighed", group__member__weight="auto"))
+    wait_until(lambda: sum(committed(kafka4, "weighed", load.topic).values()) == 10, "committed", 30)
+    host, _, port = kafka4.bootstrap_servers.rpartition(":")
+    cluster = KafkaCluster(ClientOptions(((host, int(port)),)))
+    try:
+        (member,) = describe_any_group(cluster, "weighed", cluster.deadline(10_000)).members
+    finally:
+        cluster.close()
+    identity = decode_identity(member.user_data)
+    assert identity is not None
+    assert identity.weight == 2, "the session of the tests is local[2]"
 
 
 # -- the other ends ---------------------------------------------------------------------------------------------------

@@ -206,14 +206,19 @@ def survey(jvm_pid: int, timeout: float = MESSAGE_TIMEOUT_S, deadline: float = m
     return found
 
 
-def announce_listener(jvm_pid: int) -> None:
+def announce_listener(jvm_pid: int, cores: int) -> None:
     """Announce to every coordinator of this driver that a listener reports completed batches.
 
-    Raises OSError if the directory cannot be created, PermissionError if it is not private.
+    `cores`: the number of cores of the application's executors. Raises OSError if the directory cannot be created,
+    PermissionError if it is not private.
     """
     home = directory(jvm_pid).parent
     make_private(home)
-    (home / f"{jvm_pid}{_LISTENED}").touch(0o600)
+    marker = home / f"{jvm_pid}{_LISTENED}"
+    written = marker.with_suffix(f".{threading.get_ident()}")
+    written.touch(0o600)
+    written.write_text(str(cores), encoding="ascii")
+    written.replace(marker)
 
 
 def unannounce_listener(jvm_pid: int) -> None:
@@ -228,6 +233,14 @@ def unannounce_listener(jvm_pid: int) -> None:
 def is_listened(jvm_pid: int) -> bool:
     """Return whether a listener is registered in this driver (`streamgroup.listen`)."""
     return (directory(jvm_pid).parent / f"{jvm_pid}{_LISTENED}").exists()
+
+
+def cores_announced(jvm_pid: int) -> int | None:
+    """Return how many cores the executors had when the listener last announced itself; None without a listener."""
+    try:
+        return int((directory(jvm_pid).parent / f"{jvm_pid}{_LISTENED}").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
 
 
 def partition_of(name: object) -> TopicPartition:

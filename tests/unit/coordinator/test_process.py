@@ -22,7 +22,9 @@ from streamgroup.coordinator import log_output, process
 from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.control.claims import Claim
 from streamgroup.coordinator.log_output import OptionNotesLog, StderrHandler
+from streamgroup.errors import ConfigError
 from streamgroup.options.notes import Caution
+from streamgroup.options.types import WEIGHT_OF_CORES, GroupOptions, SourceOptions
 from tests.fakes.signals import kept_handlers
 from tests.unit.coordinator.channels import home
 from tests.unit.coordinator.shells import SOON, running, source, until
@@ -239,6 +241,25 @@ def test_sigterm_unwinds_once_and_ctrl_c_is_the_drivers(monkeypatch: pytest.Monk
         assert coordinator.stop in registered, "where the signal comes before the runner has called it"
         for close in registered:
             close()  # type: ignore[operator]
+
+
+def test_a_weight_of_auto_is_the_number_of_cores_that_the_listener_has_reported(
+    monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    made: list[SourceOptions] = []
+
+    def stop_here(options: SourceOptions, **_: object) -> None:
+        made.append(options)
+        raise InterruptedError
+
+    monkeypatch.setattr(process, "Coordinator", stop_here)
+    options = source(group=GroupOptions("g", weight=WEIGHT_OF_CORES))
+    with pytest.raises(ConfigError, match=r"group 'g': group.member.weight=auto needs .* streamgroup.listen\(spark\)"):
+        process.start_coordinator(options)
+    channel.announce_listener(process._find_jvm(), 24)
+    with pytest.raises(InterruptedError):
+        process.start_coordinator(options)
+    assert [o.group.weight for o in made if o.group is not None] == [24]
 
 
 ORPHAN = """

@@ -19,6 +19,7 @@ from streamgroup.options.secrets import Secret
 from streamgroup.options.source import HINTS
 from streamgroup.options.tls import TlsOptions
 from streamgroup.options.types import (
+    WEIGHT_OF_CORES,
     ClientOptions,
     FetchOptions,
     GroupMode,
@@ -633,13 +634,23 @@ def test_another_word_is_refused_by_the_place_where_it_is(text: str) -> None:
         parse_default_mode(text, "HERE")
 
 
+def test_a_weight_of_auto_is_left_to_the_coordinator() -> None:
+    group = stream(**{"group.member.weight": " Auto"}).group
+    assert group is not None
+    assert group.weight == WEIGHT_OF_CORES
+
+
 SESSION = {"kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "6000"}
 ENDLESS = "cannot use option {}: a stream has no end"
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"Subscribe": "clicks"}, "option subscribe is set twice"),
     ({"minPartitions": "0"}, r"^invalid value '0' for option minPartitions: expected an integer from 1 to 2147483647$"),
     (SESSION, r"heartbeat.interval.ms \(6000\) must be below kafka.session.timeout.ms \(6000\)"),
-    ({"group.member.weight": "auto"}, r"option group.member.weight: expected an integer from 1 to 1000000$"),
+    ({"group.member.weight": "0"}, r"option group.member.weight: expected an integer from 1 to 1000000, or auto$"),
+    (
+        {"group.member.weight": "auto", "kafka.partition.assignment.strategy": "range"},
+        r"group.member.weight \(auto\) has no effect under kafka.partition.assignment.strategy range: only streamgroup",
+    ),
     (
         {"group.member.weight": "2", "kafka.partition.assignment.strategy": "range"},
         r"group.member.weight \(2\) has no effect under kafka.partition.assignment.strategy range: only streamgroup",

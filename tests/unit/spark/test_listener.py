@@ -57,7 +57,7 @@ def progress(
 
 @pytest.fixture
 def heard() -> GroupListener:
-    return GroupListener(LocalCoordinatorChannel(JVM))
+    return GroupListener(LocalCoordinatorChannel(JVM), lambda: 6)
 
 
 def test_a_mark_that_was_cleaned_away_between_queries_is_made_anew_with_the_next_query(
@@ -176,6 +176,18 @@ class Context:
         handle = SimpleNamespace(pid=lambda: JVM)
         handles = SimpleNamespace(current=lambda: handle)
         self._jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=handles)))
+        self.cores = [0, 4, 8]
+        self.conf: dict[str, str] = {}
+        self.defaultParallelism = 3
+        self._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: self))
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802
+        return self.conf
+
+    def executorList(self, active: bool) -> Any:  # noqa: N802
+        assert active
+        summaries = [SimpleNamespace(totalCores=lambda cores=cores: cores) for cores in self.cores]
+        return SimpleNamespace(size=lambda: len(summaries), apply=lambda n: summaries[n])
 
 
 @pytest.fixture
@@ -191,14 +203,23 @@ def test_a_session_is_listened_to_once_and_every_session_by_its_own(context: Con
     assert listen(one) is first  # type: ignore[arg-type]
     assert listen(two) is not first  # type: ignore[arg-type]
     assert (one.streams.listeners, len(two.streams.listeners)) == ([first], 1)
-    assert control.is_listened(JVM)
+    assert control.cores_announced(JVM) == 12
+    context.cores, context.conf = [0], {"spark.executor.instances": "3", "spark.executor.cores": "5"}
+    first.onQueryStarted(SimpleNamespace(id="q-1", name="orders"))
+    assert control.cores_announced(JVM) == 15, "no executor has registered yet"
+    context.conf = {}
+    first.onQueryStarted(SimpleNamespace(id="q-1", name="orders"))
+    assert control.cores_announced(JVM) == 1
+    context._jsc = SimpleNamespace(sc=lambda: None)
+    first.onQueryStarted(SimpleNamespace(id="q-1", name="orders"))
+    assert control.cores_announced(JVM) == 3, "a Spark that does not show its executors"
     control.unannounce_listener(JVM)
 
 
 def test_coordinators_are_notified_even_if_the_listener_cannot_announce_itself(
     context: Context, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(pid: int) -> None:
+    def refuse(pid: int, cores: int) -> None:
         raise PermissionError("not a private directory of this user")
 
     monkeypatch.setattr(module.control, "announce_listener", refuse)
@@ -249,7 +270,7 @@ def test_a_directory_that_is_not_private_is_a_warning_and_raises_nothing(
 
 def test_ended_runs_and_queries_are_forgotten(serve: Serve) -> None:
     channel = LocalCoordinatorChannel(JVM)
-    heard, notifier = GroupListener(channel), channel._notifier
+    heard, notifier = GroupListener(channel, lambda: 1), channel._notifier
     for number in range(5):
         run = f"r{number}"
         serve(run, f"l{number}")

@@ -294,7 +294,7 @@ def test_a_long_path_on_a_system_without_proc_is_refused_with_the_remedy(
 def test_the_files_of_a_driver_never_grow_old(serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "KEEP_EVERY_S", 0.05)
     serve()
-    channel.announce_listener(JVM)
+    channel.announce_listener(JVM, 1)
     (home / str(JVM) / "0123.claim").touch()
     paths = [home, *home.rglob("*")]
     assert len(paths) == 6
@@ -426,9 +426,11 @@ def test_a_slow_answer_does_not_keep_a_process_from_its_end(home: Path, monkeypa
 def test_a_drivers_listener_is_known_to_its_coordinators_alone(serve: Serve, home: Path) -> None:
     serve()
     assert not channel.is_listened(JVM)
-    channel.announce_listener(JVM)
-    channel.announce_listener(JVM)
+    assert channel.cores_announced(JVM) is None
+    channel.announce_listener(JVM, 4)
+    channel.announce_listener(JVM, 16)
     assert (channel.is_listened(JVM), channel.is_listened(JVM + 1)) == (True, False)
+    assert channel.cores_announced(JVM) == 16, "executors come and go"
     assert channel.drivers() == [JVM], "the mark is no driver"
     channel.unannounce_listener(JVM)
     channel.unannounce_listener(JVM)
@@ -436,7 +438,7 @@ def test_a_drivers_listener_is_known_to_its_coordinators_alone(serve: Serve, hom
 
 
 def test_a_listener_alone_leaves_nothing_behind(home: Path) -> None:
-    channel.announce_listener(JVM)
+    channel.announce_listener(JVM, 1)
     channel.unannounce_listener(JVM)
     assert not home.exists()
 
