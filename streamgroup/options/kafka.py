@@ -134,7 +134,7 @@ _GROUP = (
     used(
         "group.protocol",
         "Protocol of the group: `classic`, `consumer` (KIP-848, Kafka 4.0 or later: the group coordinator assigns the "
-        "partitions, and no member waits for another one) or `auto` (`consumer` if the cluster has it).",
+        "partitions, and no member waits for another one) or `auto` (`consumer` if the group coordinator accepts it).",
         kinds.PROTOCOL,
         "group.protocol",
         default_text="`classic`",

@@ -128,7 +128,7 @@ class GroupProtocol(Enum):
     CONSUMER = "consumer"
     """KIP-848, since Kafka 4.0: the group coordinator assigns them."""
     AUTO = "auto"
-    """The consumer protocol if the cluster has it, else the classic one."""
+    """The consumer protocol if the group coordinator accepts it, else the classic one."""
 
 
 class OffsetsStorage(Enum):

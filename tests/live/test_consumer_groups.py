@@ -266,6 +266,19 @@ def test_auto_is_the_classic_protocol_on_an_older_cluster_and_consumer_an_error(
         assert "kafka.group.protocol=consumer needs Kafka 4.0" in str(two.error)
 
 
+def test_auto_is_the_classic_protocol_on_a_cluster_that_has_the_other_one_switched_off(make_topic: MakeTopic) -> None:
+    with KafkaServer(config={**QUICK_GROUPS, "group.coordinator.rebalance.protocols": "classic"}) as server:
+        topic = make_topic(server, 2)
+        group = Group(server, topic, f"off-{topic}")
+        writer = Writer(server, topic, 2)
+        writer.send(20)
+        with group.running("one", **AUTO) as (one,):
+            wait_until(lambda: values(one) == Counter(writer.sent), "all is read")
+        with group.query("two", **CONSUMER) as two:
+            wait_until(lambda: two.error is not None, "it fails")
+            assert "group.coordinator.rebalance.protocols of the broker" in str(two.error)
+
+
 # -- migration --------------------------------------------------------------------------------------------------------
 
 

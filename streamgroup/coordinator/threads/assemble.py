@@ -22,7 +22,7 @@ from streamgroup.group.offsets.table_rows import Claimant
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
-from streamgroup.kafka.cluster.admin import committed, describe_any_group
+from streamgroup.kafka.cluster.admin import accepts_consumers, committed, describe_any_group
 from streamgroup.kafka.cluster.interface import kafka_of
 from streamgroup.kafka.net.requester import requester_of
 from streamgroup.model import Dialect, GroupDescription, TopicPartition
@@ -54,7 +54,10 @@ class BrokerBackend:
         if not self._group.is_member or self._group.protocol is not GroupProtocol.AUTO:
             return
         timeout_s = self._options.client.default_api_timeout_ms / 1000
-        if self._watcher.ask(lambda cluster, until: kafka_of(cluster, until).has_consumer_protocol(until), timeout_s):
+        group_id = self._group.group_id
+        if self._watcher.ask(
+            lambda cluster, until: accepts_consumers(kafka_of(cluster, until), group_id, until), timeout_s
+        ):
             config = member_config(self._options, self._group)
             self.member.join_by(ConsumerMembership(config, random.Random()))
             unused = "kafka.partition.assignment.strategy and kafka.heartbeat.interval.ms have"

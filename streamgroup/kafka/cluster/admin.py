@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 
 from streamgroup.advice import RESOURCES, Operation, Requester, refusal
 from streamgroup.errors import (
+    AuthorizationError,
     BrokerError,
     DecodeError,
     ErrorCode,
@@ -145,8 +146,9 @@ def describe_any_group(cluster: KafkaCluster, group: str, deadline: float) -> Gr
 def describe_consumer_group(cluster: KafkaCluster, group: str, deadline: float) -> GroupDescription:
     """Return state and members of a group of KIP-848. Brokers do not return the user data of its members.
 
-    `strategy` is the name of the assignor of the group coordinator. Raises UnsupportedVersionError for brokers before
-    4.0. The state is Dead if the group does not exist or has another protocol.
+    `strategy` is the name of the assignor of the group coordinator. The state is Dead if the group does not exist or
+    has another protocol. Raises UnsupportedVersionError for brokers before 4.0, and for those that have the protocol
+    switched off.
     """
 
     def read(version: int, response: ConsumerGroupDescribeResponse) -> GroupDescription:
@@ -155,6 +157,10 @@ def describe_consumer_group(cluster: KafkaCluster, group: str, deadline: float) 
             raise DecodeError(f"ConsumerGroupDescribe v{version}: group {group!r} is missing")
         if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             return GroupDescription(group, GroupState.DEAD)
+        if found.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            raise UnsupportedVersionError(
+                f"cannot describe group {group!r}: the broker has the consumer protocol (KIP-848) switched off"
+            )
         check(found.error_code, f"cannot describe group {group!r}", group, cluster.requester)
         members = tuple(map(_consumer, found.members))
         return GroupDescription(
@@ -163,6 +169,22 @@ def describe_consumer_group(cluster: KafkaCluster, group: str, deadline: float) 
 
     request = ConsumerGroupDescribeRequest(group_ids=(group,))
     return of_coordinator(cluster, group, (ConsumerGroupDescribeRequest, lambda _: request), read, deadline)
+
+
+def accepts_consumers(cluster: KafkaCluster, group: str, deadline: float) -> bool:
+    """Return whether the group coordinator of `group` accepts members of the consumer protocol (KIP-848).
+
+    The feature `group.version` may be on although the coordinator's `group.coordinator.rebalance.protocols` lacks the
+    protocol. Raises TransportError if no broker answers by the deadline.
+    """
+    if not cluster.has_consumer_protocol(deadline):
+        return False
+    with suppress(BrokerError, AuthorizationError):  # the member's own requests report it with advice
+        try:
+            describe_consumer_group(cluster, group, deadline)
+        except UnsupportedVersionError:
+            return False
+    return True
 
 
 _CLASSIC = 0
