@@ -336,6 +336,13 @@ class GroupDescription:
         return self.state in {GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE}
 
     @property
+    def moving(self) -> dict[TopicPartition, MemberDescription]:
+        """By partition, the member that a group of KIP-848 assigns it to, if another member or none holds it yet."""
+        holders = {tp: member.member_id for member in self.members for tp in member.assigned or ()}
+        targets = ((tp, member) for member in self.members for tp in member.target or ())
+        return {tp: member for tp, member in targets if holders.get(tp) != member.member_id}
+
+    @property
     def member_count(self) -> int | None:
         """The number of members; None if brokers do not describe the group's members."""
         is_known = bool(self.members) or self.state in {GroupState.EMPTY, GroupState.DEAD}

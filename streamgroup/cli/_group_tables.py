@@ -30,6 +30,8 @@ class OffsetRow:
     member: MemberDescription | None
     name: Partition | None = None
     """The name of the partition, as the cluster's tools show it."""
+    next_member: MemberDescription | None = None
+    """The member that the group assigns the partition to, if that is another one than `member`."""
 
     @property
     def lag(self) -> int | None:
@@ -37,6 +39,11 @@ class OffsetRow:
         if self.committed is None or self.log_end is None:
             return None
         return max(0, self.log_end - self.committed.offset)
+
+    @property
+    def next_id(self) -> str | None:
+        """The id of `next_member`."""
+        return None if self.next_member is None else self.next_member.member_id
 
     @property
     def beyond_end(self) -> int | None:
@@ -116,6 +123,7 @@ OFFSETS: tuple[Column[OffsetRow], ...] = (
     Column("LAG", "lag", lambda row: row.lag),
     Column("BEYOND-END", "beyond_end", lambda row: row.beyond_end, if_any=True),
     Column("CONSUMER-ID", "consumer_id", _of_member(lambda member: member.member_id)),
+    Column("NEXT-CONSUMER-ID", "next_consumer_id", lambda row: row.next_id, if_any=True),
     Column("HOST", "host", _of_member(lambda member: member.host)),
     Column("CLIENT-ID", "client_id", _of_member(lambda member: member.client_id)),
 )
@@ -174,16 +182,25 @@ def offset_rows(
     log_ends: Mapping[TopicPartition, int],
     name_of: Callable[[int], Partition] = _number,
 ) -> list[OffsetRow]:
-    """Return a row for each partition that is held or committed, sorted, then one for each idle member."""
+    """Return a row for each partition that is held, assigned or committed, sorted, then one for each idle member."""
     holders: dict[TopicPartition, MemberDescription] = {}
     idle: list[MemberDescription] = []
     for member in _sorted(group.members):
         holders |= dict.fromkeys(member.assigned or (), member)
         if not member.assigned:
             idle.append(member)
+    moving = group.moving
     rows = [
-        OffsetRow(group.group_id, tp, committed.get(tp), log_ends.get(tp), holders.get(tp), name_of(tp.partition))
-        for tp in sorted({*holders, *committed})
+        OffsetRow(
+            group.group_id,
+            tp,
+            committed.get(tp),
+            log_ends.get(tp),
+            holders.get(tp),
+            name_of(tp.partition),
+            moving.get(tp),
+        )
+        for tp in sorted({*holders, *moving, *committed})
     ]
     return rows + [OffsetRow(group.group_id, None, None, None, member) for member in idle]
 

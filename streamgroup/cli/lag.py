@@ -341,6 +341,7 @@ LAG: tuple[Column[LagRow], ...] = (
     Column("WRITTEN/S", "written_per_second", lambda row: _rounded(row.written_per_s)),
     Column("CAUGHT-UP-IN", "seconds_left", lambda row: _duration(row.seconds_left)),
     Column("CONSUMER-ID", "consumer_id", lambda row: None if row.now.member is None else row.now.member.member_id),
+    Column("NEXT-CONSUMER-ID", "next_consumer_id", lambda row: row.now.next_id, if_any=True),
     Column("PAUSED", "paused", lambda row: row.paused, verbose=True),
     Column("OFFSETS-STORE", "offsets_store", lambda row: row.store, verbose=True),
 )

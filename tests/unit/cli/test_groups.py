@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,7 @@ def test_json_has_every_column_and_null_for_unknown_values(store: FakeStore) -> 
     rows = json.loads(run("--describe", "--all-groups", "--json").stdout)
     assert [row["group"] for row in rows] == ["done", "g", "g", "g", "g"]
     offsets = {"leader_epoch": 4, "current_offset": 90, "log_end_offset": 100, "lag": 10, "beyond_end": None}
-    consumer = {"consumer_id": "a-1", "host": "/10.0.0.1", "client_id": "a"}
+    consumer = {"consumer_id": "a-1", "next_consumer_id": None, "host": "/10.0.0.1", "client_id": "a"}
     assert rows[1] == {"group": "g", "topic": "orders", "partition": 0, **offsets, **consumer}
     assert rows[3]["lag"] is None
     assert json.loads(run("--list", "--json").stdout)[0] == {"group": "done", "state": "Empty"}
@@ -643,6 +644,22 @@ def test_each_partition_that_is_held_or_committed_has_one_row_and_members_withou
         OffsetRow("g", payments, None, 4, second, 0),
         OffsetRow("g", None, None, None, idle),
     ]
+
+
+def test_a_partition_that_a_group_of_kip_848_moves_shows_the_member_that_gets_it() -> None:
+    old = replace(member("a", orders(0), orders(1)), target=(orders(0),))
+    new = replace(member("b", orders(2)), target=(orders(1), orders(2), orders(3)))
+    rows = tables.offset_rows(group("g", old, new), {}, {})
+    assert [
+        (row.name, row.member and row.member.client_id, row.next_member and row.next_member.client_id) for row in rows
+    ] == [
+        (0, "a", None),
+        (1, "a", "b"),
+        (2, "b", None),
+        (3, None, "b"),
+    ]
+    assert "NEXT-CONSUMER-ID" in table(tables.OFFSETS, rows)
+    assert "NEXT-CONSUMER-ID" not in table(tables.OFFSETS, rows[:1]), "the group moves nothing"
 
 
 def test_partitions_have_the_names_that_the_cluster_gives_them() -> None:

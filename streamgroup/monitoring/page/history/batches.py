@@ -112,8 +112,8 @@ class GroupReading:
         return {tp: member.member_id for member in self.description.members for tp in member.assigned or ()}
 
     def partitions(self) -> list[TopicPartition]:
-        """Return the partitions that a member holds or that have a commit, sorted."""
-        return sorted({*self.committed, *self.owners()})
+        """Return the partitions that a member holds or gets, or that have a commit, sorted."""
+        return sorted({*self.committed, *self.owners(), *self.description.moving})
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,10 +45,15 @@ def group_view(history: History, name: str, chosen: Collection[str] = ()) -> Jso
     owners = _Numbers()
     for span in sorted((span for found in spans.values() for span in found), key=lambda span: span.start):
         owners.of(span.owner)  # a later member has a higher number, so the earlier ones keep their colors
-    label = reading.snapshot.log_format.partition_label
+    holders, moving = group.now.owners(), group.now.description.moving
     paused = pauses(reading.statuses, name)
     partitions = [
-        {**_partition_row(group, reading, tp, label(tp.partition), owners), "paused": paused.get(str(tp))}
+        {
+            **_partition_row(group, reading, tp),
+            "owner": owners.of(holders[tp]) if tp in holders else None,
+            "next": owners.of(moving[tp].member_id) if tp in moving else None,
+            "paused": paused.get(str(tp)),
+        }
         for tp in sorted(spans)
     ]
     lags = group.offsets.lags()[columns]
@@ -58,6 +63,7 @@ def group_view(history: History, name: str, chosen: Collection[str] = ()) -> Jso
         **_group_row(name, group),
         "coordinator": group.now.coordinator,
         "strategy": group.now.description.strategy,
+        "epoch": group.now.description.epoch,
         "unit": _unit(history),
         "members_list": [_member_row(member, reading) for member in group.now.description.members],
         "partitions": partitions,
@@ -184,19 +190,14 @@ def _group_row(name: str, group: GroupHistory) -> Json:
     }
 
 
-def _partition_row(
-    group: GroupHistory, reading: Reading, tp: TopicPartition, label: int | str, owners: _Numbers
-) -> Json:
-    assert group.now is not None, "a group in the history has been read"
-    owner = group.now.owners().get(tp)
+def _partition_row(group: GroupHistory, reading: Reading, tp: TopicPartition) -> Json:
     return {
         "id": str(tp),
         "topic": tp.topic,
-        "name": label,
+        "name": reading.snapshot.log_format.partition_label(tp.partition),
         "committed": group.committed(tp),
         "end": reading.log_ends.get(tp),
         "lag": group.lag_of(reading.log_ends, tp),
-        "owner": None if owner is None else owners.of(owner),
     }
 
 
@@ -221,6 +222,8 @@ def _member_row(member: MemberDescription, reading: Reading) -> Json:
         "host": member.host,
         "instance": member.instance_id,
         "partitions": None if member.assigned is None else len(member.assigned),
+        "target": None if member.target is None else len(member.target),
+        "epoch": member.epoch,
         "local": None if local is None else _status_row(local),
     }
 

@@ -102,11 +102,12 @@ function memberName(member, id) {
 }
 
 function showHead(head, data) {
-  const key = JSON.stringify([data.group, data.state, data.coordinator, data.strategy, data.pauses, data.stores]);
+  const key = JSON.stringify([data.group, data.state, data.coordinator, data.strategy, data.epoch, data.pauses, data.stores]);
   if (head.dataset.key === key) return;
   head.dataset.key = key;
   const stores = data.stores.map((where) => `offset table in ${where}`);
-  const about = [data.strategy, data.coordinator && `coordinator ${data.coordinator}`, ...stores].filter(Boolean).join(", ");
+  const epoch = data.epoch === null ? "" : `epoch ${data.epoch}`;
+  const about = [data.strategy, epoch, data.coordinator && `coordinator ${data.coordinator}`, ...stores].filter(Boolean).join(", ");
   head.replaceChildren(
     el("a", { class: "crumb", href: "#/groups" }, "← Groups"),
     el("h1", {}, data.group || "(empty group id)"),
@@ -276,13 +277,18 @@ function memberColumns() {
   return [
     { title: "Member", kind: "name", cell: (row) => ({ key: row.id + row.client, node: () => el("div", {}, memberName(row, row.id), el("span", { class: "sub wide" }, row.id)) }) },
     { title: "Host", kind: "wide", cell: (row) => row.host || "–" },
-    { title: "Partitions", kind: "num", cell: (row) => count(row.partitions) },
+    { title: "Partitions", kind: "num", cell: (row) => movesTo(row) },
     { title: "State", kind: "", cell: (row) => (local(row) ? `${local(row).state}${local(row).draining ? ", draining" : ""}` : "–") },
     { title: "Batch in flight", kind: "", cell: (row) => batchInFlight(local(row)) },
     { title: "Query", kind: "wide", cell: (row) => local(row)?.query || "–" },
-    { title: "Generation", kind: "num wide", cell: (row) => count(local(row)?.generation) },
+    { title: "Generation or epoch", kind: "num wide", cell: (row) => count(row.epoch ?? local(row)?.generation) },
     { title: "Events", kind: "", cell: (row) => eventsOf(local(row)) },
   ];
+}
+
+/** The number of partitions that a member holds and, if the group moves partitions (KIP-848), the number it will hold. */
+function movesTo(row) {
+  return row.target === null || row.target === row.partitions ? count(row.partitions) : `${count(row.partitions)} → ${count(row.target)}`;
 }
 
 function eventsOf(local) {
@@ -304,7 +310,7 @@ function partitionColumns(state, again) {
     { title: "Committed", kind: "num wide", cell: (row) => count(row.committed) },
     { title: "Log end", kind: "num wide", cell: (row) => count(row.end) },
     { title: "Lag", kind: "num", cell: (row) => count(row.lag) },
-    { title: "Member", kind: "", cell: (row) => ({ key: `${row.owner} ${state.data.ownerNames[row.owner]}`, node: () => owner(row, state.data) }) },
+    { title: "Member", kind: "", cell: (row) => ({ key: ownerKey(row, state.data), node: () => owners(row, state.data) }) },
   ];
 }
 
@@ -313,9 +319,17 @@ function partitionName(row) {
   return row.paused ? el("span", {}, link, " ", el("span", { class: "badge warn" }, "paused")) : link;
 }
 
-function owner(row, data) {
-  if (row.owner === null) return el("span", { class: "sub" }, "no member");
+const ownerKey = (row, data) => `${row.owner} ${data.ownerNames[row.owner]} ${row.next} ${data.ownerNames[row.next]}`;
+
+/** The member that holds a partition and, if the group moves the partition (KIP-848), the member that gets it. */
+function owners(row, data) {
+  const now = owner(row.owner, data);
+  return row.next === null ? now : el("span", {}, now, " → ", owner(row.next, data));
+}
+
+function owner(number, data) {
+  if (number === null) return el("span", { class: "sub" }, "no member");
   const swatch = el("i", { class: "swatch" });
-  swatch.style.background = ownerColor(row.owner);
-  return el("span", { class: "owner" }, swatch, data.ownerNames[row.owner]);
+  swatch.style.background = ownerColor(number);
+  return el("span", { class: "owner" }, swatch, data.ownerNames[number]);
 }

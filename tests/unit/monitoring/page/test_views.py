@@ -50,6 +50,23 @@ def test_the_view_of_a_group_is_json_with_a_row_for_each_partition() -> None:
     assert [mark["kind"] for mark in shown["marks"]] == ["drain"]
 
 
+def test_the_view_of_a_group_of_kip_848_shows_what_moves_and_to_whom() -> None:
+    history = History()
+    members = (
+        MemberDescription("a", "client-a", assigned=tuple(P[:3]), epoch=4, target=tuple(P[:2])),
+        MemberDescription("b", "client-b", assigned=(), epoch=5, target=tuple(P[2:])),
+    )
+    described = GroupDescription("etl", GroupState.RECONCILING, "consumer", "uniform", members, epoch=5)
+    history.add(reading(0, GroupReading(described, {P[0]: 1}, "localhost:9092")))
+    shown = etl(history)
+    names = [*shown["owners"], None]
+    holds = [(names[row["owner"] or 0], row["next"] and names[row["next"]]) for row in shown["partitions"][:3]]
+    assert holds == [("a", None), ("a", None), ("a", "b")]
+    assert (shown["partitions"][3]["owner"], names[shown["partitions"][3]["next"]]) == (None, "b")
+    assert [(m["partitions"], m["target"], m["epoch"]) for m in shown["members_list"]] == [(3, 2, 4), (0, 2, 5)]
+    assert shown["epoch"] == 5
+
+
 def test_members_keep_their_numbers_and_so_their_colors_when_another_one_joins() -> None:
     history = History()
     history.add(reading(0, group(held={"b": P[:2], "c": P[2:]})))
