@@ -81,14 +81,6 @@ class ConsumerMembership(GroupMember):
         """The number of partitions that the group will assign to this member later; None: not described yet."""
 
     @property
-    def can_plan(self) -> bool:
-        return self._state is State.STABLE
-
-    @property
-    def may_commit(self) -> bool:
-        return self._state is State.STABLE
-
-    @property
     def revoking(self) -> frozenset[TopicPartition]:
         return self._leaving | self._postponed if self._state is State.STABLE else _NOTHING
 

@@ -84,14 +84,6 @@ class StandaloneMember(BrokerMachine):
         return ""
 
     @property
-    def can_plan(self) -> bool:
-        return self._state is State.STABLE
-
-    @property
-    def may_commit(self) -> bool:
-        return self._state is State.STABLE
-
-    @property
     def lease_at(self) -> float | None:
         """Infinity in STABLE, else None: no other member can own its partitions (R9)."""
         return math.inf if self._state is State.STABLE else None

@@ -350,6 +350,16 @@ GRACE_S = 1.0
 class BrokerMachine(StateMachine[ev.Action, Purpose, Timer]):
     """A state machine that sends requests to brokers, at most one for each purpose at a time."""
 
+    @property
+    def can_plan(self) -> bool:
+        """Whether a batch of the owned partitions may be planned."""
+        return self._state is State.STABLE
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether the group may accept a commit."""
+        return self._state is State.STABLE
+
     def _send(self, purpose: Purpose, build: Callable[[int], Any], timeout_ms: int, *, optional: bool = False) -> None:
         """Send a request. It replaces a pending one for the same purpose."""
         self._requests.forget(purpose)
