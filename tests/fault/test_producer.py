@@ -204,7 +204,7 @@ def test_cuts_restarts_and_moves_of_leaders(
     check(written_under(kafka, topic, rounds, idempotence, report), rounds, idempotence)
 
 
-@pytest.mark.parametrize("idempotence", ["on", "off"])
+@pytest.mark.parametrize("idempotence", ["on", pytest.param("off", marks=pytest.mark.long)])
 def test_cuts_and_a_crash_of_the_only_broker_which_is_an_old_one(
     *, idempotence: str, old_kafka: KafkaServer, make_topic: MakeTopic, report: Report
 ) -> None:
@@ -218,7 +218,7 @@ def test_cuts_and_a_crash_of_the_only_broker_which_is_an_old_one(
     check(written_under(old_kafka, topic, rounds, idempotence, report), rounds, idempotence)
 
 
-@pytest.mark.parametrize("version", ["1.1.1", NEWEST])
+@pytest.mark.parametrize("version", [pytest.param("1.1.1", marks=pytest.mark.long), NEWEST])
 def test_batches_that_the_only_broker_appends_before_a_crash_and_then_forgets_are_written_once(
     version: str, make_topic: MakeTopic
 ) -> None:

@@ -233,7 +233,7 @@ def test_a_damaged_batch_is_reported_and_what_to_do_steps_over_it_alone(
     assert committed(kafka4, "damaged", load.topic) == {0: 30}
 
 
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+@pytest.mark.parametrize("codec", [pytest.param("gzip", marks=pytest.mark.long), "zstd"])
 def test_a_batch_that_would_fill_the_memory(run: Run, kafka4: KafkaServer, make_topic: MakeTopic, codec: str) -> None:
     topic = make_topic(kafka4)
     producer = Producer(

@@ -32,16 +32,25 @@ TABLE = OffsetTable()
 Write = Callable[[DataFrame, int], None]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    kind = request.param
-    made = Database(
-        f"sqlite:///{tmp_path}/orders.db" if kind == "sqlite" else request.getfixturevalue(f"streamgroup_{kind}").url
-    )
-    yield made
-    made.engine.dispose()
+def on(quick: str) -> Callable[..., Iterator[Database]]:
+    """Make the fixture of a database: `quick` in the test command, SQLite and PostgreSQL in the long run."""
+    kinds = [kind if kind == quick else pytest.param(kind, marks=pytest.mark.long) for kind in ("sqlite", "postgres")]
+
+    @pytest.fixture(params=kinds)
+    def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+        kind = request.param
+        made = Database(
+            f"sqlite:///{tmp_path}/orders.db"
+            if kind == "sqlite"
+            else request.getfixturevalue(f"streamgroup_{kind}").url
+        )
+        yield made
+        made.engine.dispose()
+
+    return database
 
 
+database = on("sqlite")
 EACH = pytest.mark.parametrize("database", ["sqlite", "postgres", "mariadb"], indirect=True)
 
 
@@ -175,6 +184,7 @@ def test_a_new_checkpoint_goes_on_at_the_offsets_of_the_table(queries: Queries) 
     queries.check()
 
 
+@EACH
 def test_a_batch_that_is_stored_but_not_in_sparks_checkpoint_is_not_stored_again(queries: Queries) -> None:
     queries.load.send(100)
     queries.run("one", maxOffsetsPerTrigger=40)
@@ -228,7 +238,7 @@ def test_two_members_and_one_that_takes_over_store_each_record_once(queries: Que
     assert Counter(queries.database.values()) == Counter(queries.load.sent)
 
 
-@pytest.mark.parametrize("kind", [PostgresServer, MariaDbServer])
+@pytest.mark.parametrize("kind", [PostgresServer, pytest.param(MariaDbServer, marks=pytest.mark.long)])
 def test_a_database_that_restarts_holds_the_query_up_and_loses_and_repeats_nothing(
     streams: Streams, load: Load, request: pytest.FixtureRequest, kind: type[PostgresServer] | type[MariaDbServer]
 ) -> None:

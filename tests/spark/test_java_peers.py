@@ -27,8 +27,8 @@ COOPERATIVE = {"kafka.partition.assignment.strategy": "cooperative-sticky"}
     ("assignor", "options", "first"),
     [
         ("RangeAssignor", {}, "spark"),
-        ("RoundRobinAssignor", {}, "java"),
-        ("CooperativeStickyAssignor", COOPERATIVE, "spark"),
+        pytest.param("RoundRobinAssignor", {}, "java", marks=pytest.mark.long),
+        pytest.param("CooperativeStickyAssignor", COOPERATIVE, "spark", marks=pytest.mark.long),
         ("CooperativeStickyAssignor", COOPERATIVE, "java"),
     ],
     ids=[

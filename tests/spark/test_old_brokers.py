@@ -203,9 +203,9 @@ def server(request: pytest.FixtureRequest, way: Way) -> KafkaServer:
     ("way", "codec"),
     [
         ("0.8.2.2, member, both options", "snappy"),
-        ("0.9.0.1, member", "lz4"),
+        pytest.param("0.9.0.1, member", "lz4", marks=pytest.mark.long),
         ("0.10.2.2, member", "gzip"),
-        ("1.1.1, member", "lz4"),
+        pytest.param("1.1.1, member", "lz4", marks=pytest.mark.long),
     ],
     indirect=["way"],
 )

@@ -155,7 +155,7 @@ def in_kafka(load: Load) -> int:
     return sum(commit.offset for tp, commit in found.items() if tp.topic == load.topic)
 
 
-@pytest.mark.parametrize("dual", ["true", "false"])
+@pytest.mark.parametrize("dual", [pytest.param("true", marks=pytest.mark.long), "false"])
 def test_a_group_migrates_its_offsets_to_kafka(streams: Streams, registry: tuple[Registry, Load], dual: str) -> None:
     """`offsets.storage`: a Java consumer with one, our query with the other, and with both."""
     nodes, load = registry

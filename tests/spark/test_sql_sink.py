@@ -21,13 +21,15 @@ from streamgroup.sql.staging import prefix_of, staging_tables
 from streamgroup.testing import PostgresServer
 from tests.conftest import MakeTopic
 from tests.spark.support import Load, Streams
-from tests.spark.test_exactly_once import Database, Queries, database, queries
+from tests.spark.test_exactly_once import Database, Queries, on, queries
 from tests.spark.test_restart import forget_last_commit
 from tests.waiting import wait_until
 
-__all__ = ["database", "queries"]
+__all__ = ["queries"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
+
+database = on("postgres")
 
 MANY = ["repeat(cast(value as string), 40) as value"]
 """Columns so large that the rows of a few thousand records do not travel to the driver."""

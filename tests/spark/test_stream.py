@@ -21,7 +21,7 @@ PARTITIONS = 4
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", [c if c == "zstd" else pytest.param(c, marks=pytest.mark.long) for c in CODECS])
 @pytest.mark.timeout(180)
 def test_100_000_records_of_every_codec_arrive_as_produced(
     streams: Streams, kafka4: KafkaServer, make_topic: MakeTopic, codec: str
