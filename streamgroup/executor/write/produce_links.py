@@ -332,7 +332,7 @@ class ProduceLinks:
         assert lookup.topics is not None
         if response.error_code or not response.brokers:
             if wants_rebootstrap(response):
-                self._brokers.clear()
+                self._rebootstrap()
             self._events.append(
                 ev.MetadataFailed(f"broker {link.handle} answered Metadata with error {response.error_code}")
             )
@@ -346,6 +346,15 @@ class ProduceLinks:
             self._ask(_Lookup(found, self._clock(), read=read))
         else:
             self._events.append(read)
+
+    def _rebootstrap(self) -> None:
+        """Forget all brokers and close the connections to them: they may be in the cluster no longer (KIP-1102)."""
+        self._brokers.clear()
+        links = tuple(self._links.values())
+        for link in links:  # all of them, before a request is sent again
+            self._poller.drop(link.handle, reset=True)
+        for link in links:
+            self._lose(link, "the broker asks its clients to start again at bootstrap.servers")
 
     def _learn(self, broker: Broker) -> None:
         """Note a broker's address. An earlier connection that has pending requests stays open until they end."""

@@ -25,11 +25,11 @@ from streamgroup.errors import (
 from streamgroup.executor.write.produce_links import ProduceLinks
 from streamgroup.executor.write.producer import RecordSlices, TaskClock, TaskProducer
 from streamgroup.executor.write.written import PartitionWritten
-from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady
+from streamgroup.kafka.net.poller import ConnectionLost, ConnectionReady, ResponseReceived
 from streamgroup.kafka.producer import events as ev
 from streamgroup.kafka.records.encode import RecordColumns
 from streamgroup.kafka.records.record_columns import concat
-from streamgroup.kafka.wire.messages.cluster import MetadataRequest
+from streamgroup.kafka.wire.messages.cluster import MetadataRequest, MetadataResponse
 from streamgroup.kafka.wire.messages.log import FetchRequest
 from streamgroup.kafka.wire.messages.produce import InitProducerIdRequest, ProduceRequest
 from streamgroup.model import Broker, TopicPartition
@@ -689,3 +689,27 @@ def test_a_connection_that_ends_as_it_begins_carries_nothing(poller: StubPoller,
     poller.events = [ConnectionReady(handle, VERSIONS), ConnectionLost(handle, END, ())]
     assert links.wait(0.0) == [ev.Disconnected(0, "it has ended", written=False)]
     assert poller.sent == []
+
+
+def test_a_broker_that_asks_for_it_sends_the_next_question_to_the_bootstrap_servers(
+    poller: StubPoller, open_links: OpenLinks
+) -> None:
+    """REBOOTSTRAP_REQUIRED (KIP-1102): the connections to all known brokers end, also those with requests."""
+    links = open_links(TWO)
+    links.use_brokers((Broker(0, "old", 1), Broker(1, "older", 2)))
+    links.send(a_send(0))
+    links.send(a_send(1))
+    old, older = poller.handles
+    poller.events = [ConnectionReady(old, VERSIONS), ConnectionReady(older, VERSIONS)]
+    links.wait(0.0)
+    links.read_metadata(frozenset({TOPIC}))
+    assert isinstance(poller.sent[-1][1], MetadataRequest)
+    asked, number = poller.sent[-1][0], len(poller.sent)
+    answer = MetadataResponse(brokers=(), error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    poller.events = [ResponseReceived(asked, number, answer, 13)]
+    events = links.wait(0.0)
+    assert [type(event) for event in events] == [ev.Disconnected, ev.Disconnected, ev.MetadataFailed]
+    links.read_metadata(frozenset({TOPIC}))
+    assert [(handle.host, handle.port) for handle in poller.handles[2:]] == [("first", 1)]
+    links.send(a_send(0))
+    assert [str(event) for event in links.wait(0.0) if "not in the metadata" in str(event)] != []
