@@ -420,10 +420,10 @@ def log_ends(
 
 
 def offsets_of(store: GroupStore, deadline: float, group: GroupDescription) -> list[OffsetRow]:
-    """Return a row for each partition that a member holds or that has a commit, and for each member without any."""
+    """Return a row for each partition that a member holds or gets or that has a commit, and each member without any."""
     committed = store.committed(group.group_id, deadline)
     held = (member.assigned or () for member in group.members)
-    partitions = {*committed, *(tp for assigned in held for tp in assigned)}
+    partitions = {*committed, *group.moving, *(tp for assigned in held for tp in assigned)}
     return offset_rows(group, committed, store.log_ends(partitions, deadline), store.name_of)
 
 

@@ -11,7 +11,6 @@ from typing import Literal, TypeVar
 
 from streamgroup.advice import RESOURCES, Operation, Requester, refusal
 from streamgroup.errors import (
-    AuthorizationError,
     BrokerError,
     DecodeError,
     ErrorCode,
@@ -161,7 +160,9 @@ def describe_consumer_group(cluster: KafkaCluster, group: str, deadline: float) 
             raise UnsupportedVersionError(
                 f"cannot describe group {group!r}: the broker has the consumer protocol (KIP-848) switched off"
             )
-        check(found.error_code, f"cannot describe group {group!r}", group, cluster.requester)
+        # The broker does not say which of the group's topics the user may not describe.
+        name = "" if found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else group
+        check(found.error_code, f"cannot describe group {group!r}", name, cluster.requester)
         members = tuple(map(_consumer, found.members))
         return GroupDescription(
             group, found.group_state, PROTOCOL_TYPE, found.assignor_name, members, found.group_epoch
@@ -169,22 +170,6 @@ def describe_consumer_group(cluster: KafkaCluster, group: str, deadline: float) 
 
     request = ConsumerGroupDescribeRequest(group_ids=(group,))
     return of_coordinator(cluster, group, (ConsumerGroupDescribeRequest, lambda _: request), read, deadline)
-
-
-def accepts_consumers(cluster: KafkaCluster, group: str, deadline: float) -> bool:
-    """Return whether the group coordinator of `group` accepts members of the consumer protocol (KIP-848).
-
-    The feature `group.version` may be on although the coordinator's `group.coordinator.rebalance.protocols` lacks the
-    protocol. Raises TransportError if no broker answers by the deadline.
-    """
-    if not cluster.has_consumer_protocol(deadline):
-        return False
-    with suppress(BrokerError, AuthorizationError):  # the member's own requests report it with advice
-        try:
-            describe_consumer_group(cluster, group, deadline)
-        except UnsupportedVersionError:
-            return False
-    return True
 
 
 _CLASSIC = 0

@@ -16,7 +16,6 @@ from streamgroup.errors import (
     error_of,
 )
 from streamgroup.kafka.cluster.admin import (
-    accepts_consumers,
     committed,
     describe_any_group,
     describe_consumer_group,
@@ -280,19 +279,13 @@ def test_a_group_of_another_protocol_is_dead_to_the_description_of_kip_848(broke
     assert describe_consumer_group(brokers.cluster, "g", soon()) == GroupDescription("g", GroupState.DEAD)
 
 
-@pytest.mark.parametrize(("code", "accepts"), [(0, True), (69, True), (30, True), (35, False)])
-def test_consumers_are_accepted_unless_the_broker_has_their_protocol_switched_off(
-    code: int, accepts: bool, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("code", "says"), [(29, "Describe on a topic.*--topic ..."), (30, "Describe on group 'g'")])
+def test_a_description_that_is_refused_names_the_group_or_that_a_topic_is_missing(
+    code: int, says: str, brokers: Brokers
 ) -> None:
-    """30: the user may not describe the group, which the member's own requests report."""
-    monkeypatch.setattr(KafkaCluster, "has_consumer_protocol", lambda cluster, deadline: True)
-    brokers.answer(1, admin.ConsumerGroupDescribeRequest, consumer_group(error_code=code, group_state="Empty"))
-    assert accepts_consumers(brokers.cluster, "g", soon()) is accepts
-
-
-def test_before_kafka_4_0_no_consumers_are_accepted(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KafkaCluster, "has_consumer_protocol", lambda cluster, deadline: False)
-    assert not accepts_consumers(brokers.cluster, "g", soon())
+    brokers.answer(1, admin.ConsumerGroupDescribeRequest, consumer_group(error_code=code))
+    with pytest.raises(BrokerAuthorizationError, match=says):
+        describe_consumer_group(brokers.cluster, "g", soon())
 
 
 def test_a_group_is_described_by_the_api_of_its_protocol(brokers: Brokers) -> None:
