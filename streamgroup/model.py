@@ -336,6 +336,11 @@ class GroupDescription:
         return self.state in {GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE}
 
     @property
+    def other_kind(self) -> str:
+        """`share` or `streams`; "" for a group of consumers."""
+        return self.protocol_type if self.protocol_type in {"share", "streams"} else ""
+
+    @property
     def moving(self) -> dict[TopicPartition, MemberDescription]:
         """By partition, the member that a group of KIP-848 assigns it to, if another member or none holds it yet."""
         holders = {tp: member.member_id for member in self.members for tp in member.assigned or ()}

@@ -186,7 +186,7 @@ class AtBrokers:
                 if found.state != GroupState.DEAD:
                     return found
         group = GroupDescription(name, listed.state or GroupState.UNKNOWN, listed.protocol_type)
-        if group.member_count is None:
+        if group.other_kind or group.member_count is None:
             self.notes.append(_OTHER_KIND.format(group=name, kind=listed.kind or listed.protocol_type))
         return group
 

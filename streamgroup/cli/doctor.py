@@ -70,7 +70,7 @@ from streamgroup.kafka.wire.messages.log import FetchRequest, ListOffsetsRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.kafka.wire.schema import Request
 from streamgroup.kafka.wire.versions import BrokerVersions
-from streamgroup.model import ClusterSnapshot, Dialect, GroupState, name_some
+from streamgroup.model import ClusterSnapshot, Dialect, GroupDescription, GroupState, name_some
 from streamgroup.options.types import ClientOptions
 from streamgroup.spark_home import pyspark_version, spark_submit
 from streamgroup.testing.java import java_executable, java_version
@@ -413,15 +413,25 @@ def _of_group(store: GroupStore, name: str, deadline: float) -> tuple[CheckVerdi
     group = store.describe([name], deadline)[name]
     if group.state == GroupState.DEAD:
         return CheckVerdict.WARN, "the group does not exist: no member has joined it, and it has no offsets"
+    if group.other_kind:
+        return CheckVerdict.WARN, f"{group.state}, a {group.other_kind} group: no query of streamgroup can join it"
     commits = store.committed(name, deadline)
     ends = store.log_ends(commits, deadline)
     lag = sum(max(0, ends[tp] - commit.offset) for tp, commit in commits.items() if tp in ends)
     members = "unknown members" if group.member_count is None else counted(group.member_count, "member")
     text = (
-        f"{group.state}, {members}, commits of {counted(len(commits), 'partition')}, "
+        f"{group.state}, {members}{_in_epoch(group)}, commits of {counted(len(commits), 'partition')}, "
         f"lag {lag}, stored at {store.coordinator(name, deadline)}"
     )
     return CheckVerdict.WARN if group.is_rebalancing else CheckVerdict.OK, text
+
+
+def _in_epoch(group: GroupDescription) -> str:
+    """Return the epoch of a group of KIP-848, and how many partitions it moves; "" for other groups."""
+    if group.epoch is None:
+        return ""
+    moving = f", moving {counted(len(group.moving), 'partition')}" if group.moving else ""
+    return f", consumer protocol in epoch {group.epoch}{moving}"
 
 
 # -- the offset table --------------------------------------------------------------------------------------------------

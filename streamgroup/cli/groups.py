@@ -442,6 +442,9 @@ class GroupChanges:
 
     def _require_no_members(self, name: str) -> GroupDescription:
         described = self._store.describe([name], self._deadline)[name]
+        if described.other_kind:
+            kind = described.other_kind
+            raise NotChangedError(f"cannot change group {name!r}: it is a {kind} group. Use kafka-{kind}-groups.sh")
         if described.state in (GroupState.EMPTY, GroupState.DEAD):
             return described
         if described.members:

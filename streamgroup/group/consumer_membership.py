@@ -30,9 +30,6 @@ from streamgroup.text import counted
 
 TOPICS_AFTER_S = 1.0
 """Seconds until the metadata is read again for an assigned topic whose id it lacks."""
-RELEASE_MARGIN_S = 15.0
-"""How much longer than a session timeout the member waits for its `group.instance.id` (R39)."""
-
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
@@ -77,6 +74,7 @@ class ConsumerMembership(GroupMember):
         """Whether a commit of the current epoch was refused (STALE_MEMBER_EPOCH)."""
         self._undescribed = 0
         """The number of descriptions in a row without this member."""
+        self._may_describe = True
         self._withheld: int | None = None
         """The number of partitions that the group will assign to this member later; None: not described yet."""
 
@@ -131,14 +129,14 @@ class ConsumerMembership(GroupMember):
             self._note(INFO, f"cannot leave the group: {name}. The partitions move when the member's session expires")
         self._left()
 
-    def _fail(self, error: StreamGroupError) -> None:
+    def _fail(self, error: StreamGroupError, *, refuses_protocol: bool = False) -> None:
         self._requests.reset()
         self._wait.end()
         self._lease_at = None
         if isinstance(error, FencedError):
             self._coordinator = None  # a heartbeat that leaves would remove the member that has taken this one's place
         self._transition_to(State.FATAL)
-        self._out.append(ev.Fail(error))
+        self._out.append(ev.Fail(error, refuses_protocol))
 
     # -- losing the membership ----------------------------------------------------------------------------------------
 
@@ -185,7 +183,9 @@ class ConsumerMembership(GroupMember):
         self._unexpected += reaction is Reaction.UNEXPECTED
         self._reported = None
         if reaction is Reaction.FATAL or self._unexpected >= UNEXPECTED_ATTEMPTS:
-            self._fail(fatal_error(code, purpose.doing, self._config, message or ""))
+            refuses_protocol = purpose is Purpose.CONSUMER_JOIN and code in _OF_THE_PROTOCOL
+            error = fatal_error(code, purpose.doing, self._config, message or "")
+            self._fail(error, refuses_protocol=refuses_protocol)
         elif reaction is Reaction.FIND:
             self._coordinator_lost(name)
         elif purpose is Purpose.CONSUMER_HEARTBEAT:
@@ -236,7 +236,7 @@ class ConsumerMembership(GroupMember):
             if not self._was_member:
                 self._note(WARNING, _UNRELEASED.format(instance=self._config.instance_id))
         waited = self._now - self._refused_since
-        if waited > self._session_ms / 1000 + RELEASE_MARGIN_S:
+        if waited > self._config.dead_member_s:
             code, message = response.error_code, response.error_message
             self._fail(fatal_error(code, Purpose.CONSUMER_JOIN.doing, self._config, message or ""))
         else:
@@ -403,6 +403,10 @@ class ConsumerMembership(GroupMember):
         response: ConsumerGroupDescribeResponse = event.response
         group = response.groups[0] if response.groups else None
         if group is None or group.error_code in _NOT_DESCRIBED:
+            if self._may_describe and group is not None:
+                self._may_describe = False
+                why = f"{error_of(group.error_code).name}: the query needs DESCRIBE for the group and for its topics"
+                self._note(INFO, _CANNOT_DESCRIBE.format(why=why))
             self._will_get(0)
             return
         mine = next((each for each in group.members if each.member_id == self._member_id), None)
@@ -421,11 +425,7 @@ class ConsumerMembership(GroupMember):
         """Ask again with the next heartbeat, but not for ever: `AvailableNow` would never end."""
         self._undescribed += 1
         if self._undescribed >= UNEXPECTED_ATTEMPTS:
-            self._note(
-                WARNING,
-                f"cannot describe the group: {why}. AvailableNow and Once end without waiting for partitions that "
-                "other members have yet to give up",
-            )
+            self._note(WARNING, _CANNOT_DESCRIBE.format(why=why))
             self._undescribed = 0
             self._will_get(0)
 
@@ -482,6 +482,7 @@ def _partitions_by_id(assignment: m.HeartbeatAssignment) -> Iterator[tuple[str, 
 
 
 _OF_AN_EARLIER_MEMBERSHIP = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNRELEASED_INSTANCE_ID}
+_OF_THE_PROTOCOL = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
 _OF_ANOTHER_EPOCH = {ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS}
 _LEFT_NOTHING = {
     *(ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND),
@@ -489,6 +490,10 @@ _LEFT_NOTHING = {
 }
 _NOT_DESCRIBED = {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
+_CANNOT_DESCRIBE = (
+    "cannot describe the group: {why}. AvailableNow and Once end without waiting for partitions that other members "
+    "have yet to give up"
+)
 _UNRELEASED = (
     "another process holds group.instance.id {instance!r} (UNRELEASED_INSTANCE_ID): a process of this query that was "
     "killed, or a second query with this id. Under the consumer protocol its place is free when its session expires "
@@ -506,7 +511,7 @@ ConsumerMembership.TABLE = table_of(
     chain(
         on(ev.Start, (_UNJOINED, _LEFT), ConsumerMembership._start, _FINDING),
         on(ev.UserDataChanged, _IN_ALL, ConsumerMembership._user_data_changed),
-        on(ev.Subscribed, (_UNJOINED, *_AGAIN, _STABLE), ConsumerMembership._subscribed),
+        on(ev.Subscribed, (_UNJOINED, *_AGAIN, _STABLE, _LEAVING, _LEFT), ConsumerMembership._subscribed),
         on(ev.Stop, (_UNJOINED, _FINDING), ConsumerMembership._stop, _LEFT),
         on(ev.Stop, (_JOINING, _STABLE, _FATAL), ConsumerMembership._stop, _LEAVING, _LEFT),
         on((Purpose.FIND, ev.RequestAnswered), (_FINDING,), ConsumerMembership._found, _JOINING),

@@ -377,6 +377,8 @@ class Fail:
     """The query fails. No action follows until `Stop`."""
 
     error: StreamGroupError
+    refuses_protocol: bool = False
+    """Whether the group coordinator refuses the protocol of this member, but perhaps not the other one."""
 
 
 @dataclass(frozen=True, slots=True)

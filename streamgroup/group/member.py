@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from streamgroup.advice import UNKNOWN, Requester
 from streamgroup.backoff import Backoff
-from streamgroup.errors import error_of
+from streamgroup.errors import StreamGroupError, error_of
 from streamgroup.group import events as ev
 from streamgroup.group.commits import Commit, CommitVerdict, Offsets, PartSize, deciding, refusals
 from streamgroup.group.events import Action, Event
@@ -180,16 +180,23 @@ class Member:
         self._withheld = 0
         self._commit_waits_for_join = False
         self._machine_wakes_at: float | None = None
+        self._otherwise: Machine | None = None
+        """The state machine of the other protocol, to be used if the group coordinator refuses the present one."""
+        self._identity: ev.UserDataChanged | None = None
+        """The newest data for the other members."""
         self._topics: Mapping[str, TopicInfo] = {}
         self.is_listened: Callable[[], bool] = lambda: False
         """Whether a listener reports completed batches (R22). Set by the coordinator."""
         self._answers: deque[Answer] = deque()
         """Responses of the store that this step has not handled yet."""
 
-    def join_by(self, membership: Machine) -> None:
-        """Use this state machine instead of the one that `Member` was created with, which has not started."""
+    def try_protocol(self, membership: Machine) -> None:
+        """Use this state machine until the group coordinator refuses its protocol.
+
+        Then use the one that `Member` was created with, which has not started.
+        """
         assert self.membership.state is State.UNJOINED
-        self.membership = membership
+        self.membership, self._otherwise = membership, self.membership
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -318,6 +325,8 @@ class Member:
         actions: list[MemberAction] = []
         if isinstance(event, ev.Start):
             event = replace(event, settles=True)
+        elif isinstance(event, ev.UserDataChanged):
+            self._identity = event
         if isinstance(event, ev.MetadataRefreshed):
             self._topics = event.topics
             if self.ledger.topics_seen(self._topics):
@@ -352,6 +361,9 @@ class Member:
                 case ev.WakeAt(time):
                     self._machine_wakes_at = time
                     continue
+                case ev.Fail(refuses_protocol=True) if self._otherwise is not None:
+                    self._use_other_protocol(self._otherwise, action.error, now, actions)
+                    return
                 case ev.Assigned():
                     kept, revoked, self._withheld = action.kept, action.revoked, action.withheld
                     self.ledger.assigned(
@@ -380,6 +392,15 @@ class Member:
             self._take(self.store.follow(action), actions)
             if not isinstance(action, ev.NoCoordinator):  # only the store uses it
                 actions.append(action)
+
+    def _use_other_protocol(
+        self, machine: Machine, refusal: StreamGroupError, now: float, actions: list[MemberAction]
+    ) -> None:
+        topics, self.membership, self._otherwise = self.membership.topics, machine, None
+        actions.append(ev.Note(ev.INFO, f"{refusal}. Joining by the classic protocol (kafka.group.protocol=auto)"))
+        if self._identity is not None:
+            self._machine(self._identity, now, actions)
+        self._machine(ev.Start(topics, settles=True), now, actions)
 
     def _forget_requests(self) -> None:
         self._fetching = self._committing = self._retry_at = None

@@ -550,7 +550,7 @@ Membership.TABLE = table_of(
         on(ev.Start, (_UNJOINED, _LEFT), Membership._start, _FINDING),  # LEFT: it rejoins as a new member (R27)
         on(ev.UserDataChanged, _NOT_STABLE, Membership._user_data_changed),
         on(ev.UserDataChanged, (_STABLE,), Membership._user_data_changed, *_AGAIN),
-        on(ev.Subscribed, (_UNJOINED, _FINDING, _JOINING, _SYNCING), Membership._subscribed),
+        on(ev.Subscribed, (_UNJOINED, _FINDING, _JOINING, _SYNCING, _LEAVING, _LEFT), Membership._subscribed),
         on(ev.Subscribed, (_STABLE,), Membership._subscribed, *_AGAIN),
         on(ev.Stop, (_UNJOINED, _FINDING), Membership._stop, _LEFT),
         on(ev.Stop, (_JOINING, _SYNCING, _STABLE, _FATAL), Membership._stop, _LEAVING, _LEFT),

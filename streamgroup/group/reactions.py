@@ -82,7 +82,8 @@ _OF: Mapping[Purpose, Mapping[int, Reaction]] = {
 _ANYWAY = {
     # The next heartbeat follows anyway, until the session times out.
     *(Purpose.HEARTBEAT, Purpose.CONSUMER_HEARTBEAT),
-    # Kafka 4.0 cannot convert a classic group that gathers. A query that does not join within group.joinTimeout fails.
+    # Kafka 4.0 cannot convert a classic group that gathers. Once and AvailableNow fail after group.joinTimeout, other
+    # queries warn and try again.
     Purpose.CONSUMER_JOIN,
 }
 
@@ -195,8 +196,9 @@ _BROKER_FAILS = (
 
 _FENCED = (
     "another member has taken the place of group.instance.id {instance!r} (FENCED_INSTANCE_ID). Most likely two "
-    "running queries have this group.instance.id: give each its own, else they keep fencing each other. Rarely it "
-    "was this member's own late JoinGroup, sent again after a lost connection: then start the query again"
+    "running queries have this group.instance.id: give each its own, or they end each other again and again. "
+    "Rarely it was this member's own late request to join, sent again after a lost connection: then start the query "
+    "again"
 )
 
 _OTHER_KIND = (

@@ -41,6 +41,8 @@ class MemberConfig:
     """`group.member.weight`, for the log. The leader reads it from the user data."""
     remote_assignor: str | None = None
     """`group.remote.assignor`: the group coordinator's assignor under the consumer protocol. None: its default."""
+    dead_member_s: float = 60.0
+    """How long a dead member may stay in the group. Under the consumer protocol the broker sets the session timeout."""
     requester: Requester = UNKNOWN
     """The user to name in authorization errors."""
 

@@ -483,6 +483,7 @@ _NOT_OF_CONSUMERS = {
     "kafka.partition.assignment.strategy": "the group coordinator assigns the partitions (kafka.group.remote.assignor)",
     "kafka.heartbeat.interval.ms": "the broker sets it (group.consumer.heartbeat.interval.ms)",
     "group.member.weight": "the assignors of the group coordinator have no weights",
+    "group.rebalanceWait": "no member waits for this one: it gives a revoked partition up when its batch is committed",
 }
 _NO_GROUP = (
     "kafka.group.id is required with group.mode={mode}. Add option('kafka.group.id', '<name>'), or read without a "

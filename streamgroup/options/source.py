@@ -308,7 +308,7 @@ OWN: tuple[Option, ...] = (
         "group.rebalanceWait",
         "How long a member that must rejoin waits for Spark's next call after the tasks of its batch should be done. "
         "It has no effect with `streamgroup.listen`, which reports when the batch is done. Increase it if the trigger "
-        "interval is longer.",
+        "interval is longer. It has no effect under the consumer protocol, where no member waits for this one.",
         kinds.DURATION,
         "group.rebalance_wait_ms",
         scope=Scope.MEMBER,

@@ -37,7 +37,7 @@ def revoke_unsettled(stack: ExitStack) -> None:
 
 def refuse_the_one_that_waits_longer(stack: ExitStack) -> None:
     """Of two copies of a checkpoint that join at once both wait for one session, and both are refused."""
-    replace(stack, DuplicateLineageCheck, "_patience", lambda self, duplicate: self._session_timeout_s)
+    replace(stack, DuplicateLineageCheck, "patience", lambda self, duplicate: self._session_timeout_s)
 
 
 def accept_every_epoch(stack: ExitStack) -> None:

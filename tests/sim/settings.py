@@ -144,6 +144,7 @@ class Settings:
             rebalance_wait_ms=int(self.rebalance_wait_s * 1000),
             strategies=self.strategies,
             request_timeout_ms=self.request_timeout_ms,
+            dead_member_s=self.session_s + 15,
         )
 
 

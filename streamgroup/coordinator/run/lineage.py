@@ -25,8 +25,9 @@ meanwhile."""
 class LineageWatch:
     """Describes the group after each assignment, to find another query that uses a copy of this query's checkpoint.
 
-    `identify(user_data, rejoin, now)` sets the member's user data, and with `rejoin` makes it join again at once.
-    `note(level, line)` writes a log line. `is_static`: the member has a `group.instance.id`. `weight` is its weight.
+    `session_timeout_s` is how long a dead member may stay in the group. `identify(user_data, rejoin, now)` sets the
+    member's user data, and with `rejoin` makes it join again at once. `note(level, line)` writes a log line.
+    `is_static`: the member has a `group.instance.id`. `weight` is its weight.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class LineageWatch:
                     ev.WARNING,
                     f"group {self._group}: {described(duplicate)} uses this query's checkpoint, too. It is a query "
                     f"on a copy of the checkpoint, or an ended process of this query whose session has not expired. "
-                    f"Waiting at most {self._session_timeout_s:g} s (session.timeout.ms) until it has left",
+                    f"Waiting at most {check.patience(duplicate):g} s until it has left or its session has expired",
                 )
 
     def _without_check(self, group: GroupDescription) -> str:
@@ -142,7 +143,7 @@ class LineageWatch:
                 "Make sure that no other query uses a copy of the checkpoint"
             )
         return (
-            f"{who} yet: the group has not been stable for {self._session_timeout_s:g} s (session.timeout.ms), its "
+            f"{who} yet: the group has not been stable for {self._session_timeout_s:g} s, its "
             f"state is {state}. The query continues, and checks again when the group is stable"
         )
 
@@ -165,7 +166,7 @@ def find_duplicates(group: GroupDescription, me: RunIdentity, member_id: str) ->
 
     A member has precedence if it is admitted, or if its run id sorts before the run id of `me`. All members decide from
     the same description, so exactly one of several that join at once is not refused. Under the consumer protocol no
-    member shows whether it is admitted, so each member counts. The time that `me` waits for it decides (`_patience`).
+    member shows whether it is admitted, so each member counts. The time that `me` waits for it decides (`patience`).
     """
     duplicates = {}
     for member in group.members:
@@ -279,7 +280,7 @@ class DuplicateLineageCheck:
             return None
         run = min(duplicates, key=lambda run: self._waiting_since[self._wait_of(run)])
         # The answer may be read long after it was sent, by a process that was stopped meanwhile.
-        if self._asked_at - self._waiting_since[self._wait_of(run)] >= self._patience(duplicates[run]):
+        if self._asked_at - self._waiting_since[self._wait_of(run)] >= self.patience(duplicates[run]):
             raise ConfigError(self._refusal(run, duplicates[run]))
         self._ask_at = now + LOOK_AGAIN_S
         return duplicates[run]
@@ -306,7 +307,7 @@ class DuplicateLineageCheck:
         self._first_duplicates &= runs  # one that was gone and is back has joined: it is not a dead predecessor
         self._waiting_since = {wait: self._waiting_since.get(wait, now) for wait in map(self._wait_of, runs)}
 
-    def _patience(self, duplicate: MemberDescription) -> float:
+    def patience(self, duplicate: MemberDescription) -> float:
         """Return how long this query waits for a duplicate to leave: one session timeout, as a dead member takes.
 
         Under the consumer protocol of two that join at once the one with the larger run id is refused first, and the
@@ -336,13 +337,14 @@ class DuplicateLineageCheck:
         self.admitted = True
 
     def _refusal(self, run: str, duplicate: MemberDescription) -> str:
-        waited = self._patience(duplicate)
+        waited = self.patience(duplicate)
         is_first = run in self._first_duplicates
         waited_for = "it was" if is_first else "it joined after this query, and such members were"
         return (
             f"group {self._group!r}: cannot run this query: another live member uses a copy of this query's "
             f"checkpoint: {described(duplicate)}, run {run}; {waited_for} in the group for "
-            f"{waited:g} s (session.timeout.ms). Each of the two would replay batches of the other. "
+            f"{waited:g} s, longer than the session of an ended process. Each of the two would replay batches of the "
+            "other. "
             "Give this query its own checkpoint directory: a new, empty one continues from the group's committed "
             "offsets (a file sink needs a new output directory with it). If the other query is not needed, stop it "
             "and start this one again"

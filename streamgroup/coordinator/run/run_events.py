@@ -129,11 +129,15 @@ class RunEvents:
                 self.failed(error)
 
     def _assigned(self, given: ev.Assigned) -> None:
+        kept = len(given.kept)
+        moves = given.revoked or not kept == len(given.partitions) == self._held
+        is_quiet = given.is_epoch and not moves and self._cause in {JoinCause.GROUP, JoinCause.REVOKED}
         self._member, self._generation, self._held = given.member_id, given.generation, len(given.partitions)
         self._left = False
-        self._causes[self._cause] += 1
         self._numbered = "epoch" if given.is_epoch else "generation"
-        kept = len(given.kept)
+        if is_quiet:  # another member has joined or left, and this one keeps what it has
+            return
+        self._causes[self._cause] += 1
         self._report(RunEventKind.REBALANCE, INFO, given.line(self._group), self._joining, count=self._held, kept=kept)
         self._joining, self._cause = "the group rebalances", JoinCause.GROUP
 

@@ -12,7 +12,7 @@ from streamgroup.coordinator.run.interface import RunConfig, everything
 from streamgroup.coordinator.threads.group_backend import Committed, GroupBackend, RunInbox, Wanted
 from streamgroup.coordinator.threads.group_thread import GroupThread
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
-from streamgroup.group.consumer_membership import RELEASE_MARGIN_S, ConsumerMembership
+from streamgroup.group.consumer_membership import ConsumerMembership
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, Member
 from streamgroup.group.membership import Membership
@@ -22,7 +22,7 @@ from streamgroup.group.offsets.table_rows import Claimant
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
-from streamgroup.kafka.cluster.admin import accepts_consumers, committed, describe_any_group
+from streamgroup.kafka.cluster.admin import committed, describe_any_group
 from streamgroup.kafka.cluster.interface import kafka_of
 from streamgroup.kafka.net.requester import requester_of
 from streamgroup.model import Dialect, GroupDescription, TopicPartition
@@ -50,18 +50,18 @@ class BrokerBackend:
         self.thread = GroupThread(inbox, options.client, group.group_id, lambda: watcher.snapshot)
 
     def opened(self, dialect: Dialect) -> None:
-        """Choose the protocol of the group if the options leave that to the cluster. Raises TransportError."""
+        """Choose the protocol of the group if the options leave that to the cluster. Raises TransportError.
+
+        A cluster with the consumer protocol may refuse it for this group. The member then uses the classic one.
+        """
         if not self._group.is_member or self._group.protocol is not GroupProtocol.AUTO:
             return
         timeout_s = self._options.client.default_api_timeout_ms / 1000
-        group_id = self._group.group_id
-        if self._watcher.ask(
-            lambda cluster, until: accepts_consumers(kafka_of(cluster, until), group_id, until), timeout_s
-        ):
+        if self._watcher.ask(lambda cluster, until: kafka_of(cluster, until).has_consumer_protocol(until), timeout_s):
             config = member_config(self._options, self._group)
-            self.member.join_by(ConsumerMembership(config, random.Random()))
+            self.member.try_protocol(ConsumerMembership(config, random.Random()))
             unused = "kafka.partition.assignment.strategy and kafka.heartbeat.interval.ms have"
-            log.info("group %s: uses the consumer protocol; %s no effect", self._group.group_id, unused)
+            log.info("group %s: tries the consumer protocol, under which %s no effect", self._group.group_id, unused)
         elif self._group.remote_assignor is not None:
             unused = "kafka.group.remote.assignor has"
             log.info("group %s: uses the classic protocol; %s no effect", self._group.group_id, unused)
@@ -198,19 +198,23 @@ def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
         strategies=group.strategies,
         weight=group.weight,
         remote_assignor=group.remote_assignor,
+        dead_member_s=dead_member_s(group),
         requester=requester_of(options.client),
     )
 
 
 LEAST_SESSION_S = 45.0
 """The default of `group.consumer.session.timeout.ms`. A query does not know the broker's setting."""
+_MARGIN_S = 15.0
+"""How much later than its session timeout the broker may remove a dead member of the consumer protocol."""
 
 
-def _dead_member_s(group: GroupOptions) -> float:
+def dead_member_s(group: GroupOptions) -> float:
+    """Return how long a dead member may stay in the group, in seconds."""
     session_s = group.session_timeout_ms / 1000
     if group.protocol is GroupProtocol.CLASSIC:
         return session_s
-    return max(session_s, LEAST_SESSION_S) + RELEASE_MARGIN_S
+    return max(session_s, LEAST_SESSION_S) + _MARGIN_S
 
 
 def run_config(options: SourceOptions, group: GroupOptions) -> RunConfig:
@@ -224,7 +228,7 @@ def run_config(options: SourceOptions, group: GroupOptions) -> RunConfig:
         starting=options.starting,
         join_timeout_s=group.join_timeout_ms / 1000,
         session_timeout_s=group.session_timeout_ms / 1000,
-        dead_member_s=_dead_member_s(group),
+        dead_member_s=dead_member_s(group),
         max_poll_s=group.max_poll_interval_ms / 1000,
         max_silence_s=None if group.max_silence_ms is None else group.max_silence_ms / 1000,
         api_timeout_s=options.client.default_api_timeout_ms / 1000,

@@ -572,7 +572,7 @@ RegistryMembership.TABLE = table_of(
         on(ev.Stop, (_UNJOINED,), RegistryMembership._stop_unstarted, State.LEFT),
         on(ev.Stop, (*_IN, State.FATAL), RegistryMembership._stop, State.LEAVING, State.LEFT),
         on(ev.UserDataChanged, _ALL, RegistryMembership._user_data_changed),
-        on(ev.Subscribed, (_UNJOINED, *_IN), RegistryMembership._subscribed),
+        on(ev.Subscribed, (_UNJOINED, *_IN, State.LEAVING, State.LEFT), RegistryMembership._subscribed),
         # Spark calls at any time. A member that rejoins must know whether a batch is in flight.
         on(ev.Planned, _ALL, RegistryMembership._planned),
         on(ev.Asked, _ALL, RegistryMembership._asked),

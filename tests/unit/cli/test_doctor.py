@@ -29,7 +29,18 @@ from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from streamgroup.kafka.wire.messages.log import FetchRequest, ListOffsetsRequest
 from streamgroup.kafka.wire.schema import decode
 from streamgroup.kafka.wire.versions import BrokerVersions
-from streamgroup.model import Broker, ClusterSnapshot, Dialect, GroupDescription, GroupState, PartitionInfo, TopicInfo
+from streamgroup.model import (
+    Broker,
+    ClusterSnapshot,
+    CommittedOffset,
+    Dialect,
+    GroupDescription,
+    GroupState,
+    MemberDescription,
+    PartitionInfo,
+    TopicInfo,
+    TopicPartition,
+)
 from streamgroup.options.types import ClientOptions, ZooKeeperOptions
 from tests.unit.cli.shown import orders_cluster
 from tests.unit.kafka.wire.test_vectors import exchanges
@@ -327,6 +338,44 @@ def test_a_group_that_the_user_may_not_describe_is_a_finding_and_the_others_are_
     assert (first.subject, first.verdict) == ("group secret", CheckVerdict.FAIL)
     assert "--operation Describe --group secret`" in first.text
     assert (second.subject, second.verdict) == ("group gone", CheckVerdict.WARN)
+
+
+def test_groups_of_kip_848_show_their_epoch_and_share_groups_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = (TopicPartition("t", 0), TopicPartition("t", 1))
+    members = (
+        MemberDescription("a", assigned=there, epoch=6, target=there[:1]),
+        MemberDescription("b", epoch=7, target=there[1:]),
+    )
+    groups = {
+        "moving": GroupDescription("moving", GroupState.RECONCILING, "consumer", "uniform", members, epoch=7),
+        "shares": GroupDescription("shares", "Stable", "share"),
+    }
+
+    class Store:
+        notes: tuple[str, ...] = ()
+
+        def describe(self, names: Collection[str], deadline: float) -> dict[str, GroupDescription]:
+            return groups
+
+        def committed(self, name: str, deadline: float) -> dict[TopicPartition, CommittedOffset]:
+            return {there[0]: CommittedOffset(3)}
+
+        def log_ends(self, partitions: object, deadline: float) -> dict[TopicPartition, int]:
+            return {there[0]: 5}
+
+        def coordinator(self, name: str, deadline: float) -> str:
+            return "kafka:9092 (1)"
+
+    monkeypatch.setattr(module, "opened_store", lambda _: nullcontext(Store()))
+    moving, shares = module.of_groups(NOWHERE, groups)
+    assert moving.text == (
+        "Reconciling, 2 members, consumer protocol in epoch 7, moving 1 partition, commits of 1 partition, lag 2, "
+        "stored at kafka:9092 (1)"
+    )
+    assert (shares.verdict, shares.text) == (
+        CheckVerdict.WARN,
+        "Stable, a share group: no query of streamgroup can join it",
+    )
 
 
 # -- executors ---------------------------------------------------------------------------------------------------------

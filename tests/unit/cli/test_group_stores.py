@@ -263,13 +263,15 @@ def test_a_group_of_kip_848_has_its_members(monkeypatch: pytest.MonkeyPatch) -> 
     assert (brokers.describe(["g"], 1.0), brokers.notes) == ({"g": found}, [])
 
 
+@pytest.mark.parametrize("state", ["Stable", "Empty"])
 @pytest.mark.parametrize("kind", ["share", "streams"])
-def test_a_group_of_another_kind_is_named_as_such(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_group_of_another_kind_is_named_as_such(monkeypatch: pytest.MonkeyPatch, kind: str, state: str) -> None:
     monkeypatch.setattr(module.admin, "describe_groups", lambda *_: {"g": GroupDescription("g", "Dead")})
     monkeypatch.setattr(module.admin, "describe_consumer_group", None)
-    monkeypatch.setattr(module.admin, "listing_of", lambda *_: GroupListing("g", kind, "Stable", kind))
+    monkeypatch.setattr(module.admin, "listing_of", lambda *_: GroupListing("g", kind, state, kind))
     brokers = AtBrokers(cast("KafkaCluster", orders_cluster()))
-    assert brokers.describe(["g"], 1.0)["g"].state == "Stable"
+    group = brokers.describe(["g"], 1.0)["g"]
+    assert (group.state, group.other_kind) == (state, kind)
     (note,) = brokers.notes
     assert f"it is a {kind} group, not a group of consumers. To show them, use kafka-{kind}-groups.sh" in note
 

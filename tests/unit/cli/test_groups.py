@@ -248,6 +248,7 @@ class ChangingStore:
             "h": GroupDescription("h", "Empty"),
             "busy": GroupDescription("busy", "Stable", members=(MemberDescription("m"),)),
             "other": GroupDescription("other", "Unknown"),
+            "shares": GroupDescription("shares", "Empty", "share"),
         }
         numbers = self.topics["orders"]
         self.commits: dict[str, dict[TopicPartition, CommittedOffset]] = {
@@ -393,6 +394,17 @@ def test_a_group_that_has_or_may_have_members_is_left_alone_with_advice_to_stop_
     assert "cannot change group 'busy': it is Stable, with 1 member(s)" in text
     assert "`streamgroup drain --group busy`" in text
     assert "cannot change group 'other': its state is Unknown" in text, "it may be of another protocol"
+
+
+@pytest.mark.parametrize(
+    "way",
+    [("--delete",), ("--reset-offsets", "--topic", "orders", "--to-earliest", "--execute")],
+    ids=lambda way: way[0],
+)
+def test_a_share_group_is_neither_deleted_nor_reset(changing_store: ChangingStore, way: tuple[str, ...]) -> None:
+    result = run(*way, "--group", "shares")
+    assert str(result.exception) == ("cannot change group 'shares': it is a share group. Use kafka-share-groups.sh")
+    assert (changing_store.deleted, changing_store.set) == ([], {})
 
 
 def test_a_group_that_does_not_exist_can_be_given_offsets_before_its_first_member(

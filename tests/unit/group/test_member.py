@@ -9,10 +9,20 @@ import pytest
 from streamgroup.coordinator.planning.batch import empty_document
 from streamgroup.errors import ConfigError, ErrorCode
 from streamgroup.group import events as ev
+from streamgroup.group.consumer_membership import ConsumerMembership
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import MetadataStale, Resolve
+from streamgroup.group.membership import Membership
 from streamgroup.group.state_machine import State
-from streamgroup.kafka.wire.messages.group import FindCoordinatorRequest, HeartbeatRequest, JoinGroupRequest
+from streamgroup.group.timing import MemberConfig
+from streamgroup.kafka.wire.consumer import decode_subscription
+from streamgroup.kafka.wire.messages.group import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+)
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.model import (
     INITIAL_DOCUMENT,
@@ -24,11 +34,13 @@ from streamgroup.model import (
     TopicPartition,
 )
 from tests.fakes.offsets import OFFSETS_VERSION, fetch_answer
+from tests.unit.group.drivers import Even, coordinator_is
 from tests.unit.group.world import (
     COOPERATIVE,
     P0,
     P1,
     SESSION_S,
+    ConsumerWorld,
     GroupWorld,
     QueryRun,
     founded,
@@ -164,8 +176,12 @@ class Holds:
         return [ev.Assigned(3, "m", self.partitions, frozenset(), "range", False, members=None, total=None)]
 
 
+def sent_by(actions: list[Any]) -> list[ev.Send]:
+    return [action for action in actions if isinstance(action, ev.Send)]
+
+
 def fetches(actions: list[Any]) -> list[ev.Send]:
-    return [action for action in actions if isinstance(action, ev.Send) and action.api is OffsetFetchRequest]
+    return [send for send in sent_by(actions) if send.api is OffsetFetchRequest]
 
 
 def test_a_topic_that_the_metadata_lacks_does_not_hold_up_the_others() -> None:
@@ -681,3 +697,46 @@ def test_an_idle_member_commits_hourly() -> None:
     before = len(world.coordinator.commits)
     world.run(3600 + 30)
     assert len(world.coordinator.commits) == before + 1
+
+
+@pytest.mark.parametrize("code", [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION])
+def test_a_member_whose_protocol_the_coordinator_refuses_joins_by_the_other_one(code: int) -> None:
+    config = MemberConfig("orders-ingest")
+    member = member_of(Membership(config, Even()), Ledger("orders-ingest", "run", "lineage"), None)
+    member.try_protocol(ConsumerMembership(config, Even()))
+    member.step(ev.UserDataChanged(b"identity"), 0.0)
+    (find,) = sent_by(member.step(ev.Start(("t",)), 0.0))
+    (join,) = sent_by(member.step(ev.RequestAnswered(find.token, coordinator_is(3), 4), 0.1))
+    assert join.api is ConsumerGroupHeartbeatRequest
+    refused = ConsumerGroupHeartbeatResponse(error_code=code, error_message="no")
+    actions = member.step(ev.RequestAnswered(join.token, refused, 1), 0.2)
+    assert not any(isinstance(action, ev.Fail) for action in actions)
+    assert any(isinstance(action, ev.Note) and "by the classic protocol" in action.text for action in actions)
+    (find,) = sent_by(actions)
+    (join,) = sent_by(member.step(ev.RequestAnswered(find.token, coordinator_is(3), 4), 0.3))
+    assert join.api is JoinGroupRequest
+    (protocol, *_) = join.build(5).protocols
+    assert decode_subscription(protocol.metadata).topics == ("t",)
+    assert bytes(decode_subscription(protocol.metadata).user_data or b"").endswith(b"identity")
+
+
+def test_a_member_with_one_protocol_fails_if_the_coordinator_refuses_it() -> None:
+    member = member_of(ConsumerMembership(MemberConfig("orders-ingest"), Even()), Ledger("g", "run", "lineage"), None)
+    (find,) = sent_by(member.step(ev.Start(("t",)), 0.0))
+    (join,) = sent_by(member.step(ev.RequestAnswered(find.token, coordinator_is(3), 4), 0.1))
+    refused = ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+    actions = member.step(ev.RequestAnswered(join.token, refused, 1), 0.2)
+    assert [type(action) for action in actions if isinstance(action, ev.Fail)] == [ev.Fail]
+
+
+@pytest.mark.parametrize("world", [GroupWorld, ConsumerWorld])
+def test_a_topic_that_comes_while_the_member_is_out_of_the_group_is_subscribed_when_it_joins_again(
+    world: type[GroupWorld],
+) -> None:
+    there = world(2)
+    a = there.query("A")
+    there.run(5)
+    a.act(a.member.step(ev.Stop(), there.now))
+    assert a.membership.state is State.LEFT
+    a.act(a.member.step(ev.Subscribed(("t", "u")), there.now))
+    assert a.membership.topics == ("t", "u")

@@ -310,7 +310,7 @@ def test_two_drivers_with_one_instance_id() -> None:
     d.beat(ErrorCode.FENCED_INSTANCE_ID)
     error = d.only(ev.Fail).error
     assert isinstance(error, FencedError)
-    assert "late JoinGroup" in str(error)
+    assert "late request to join" in str(error)
     d.step(ev.Stop())
     assert d.has(ev.Left)  # it must not put the other one out
     assert not d.has(ev.Send)

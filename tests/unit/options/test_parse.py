@@ -297,6 +297,7 @@ CONSUMER = {"kafka.group.protocol": "consumer"}
         ({**CONSUMER, "kafka.partition.assignment.strategy": "range"}, r"strategy has no effect with .*=consumer"),
         ({**CONSUMER, "kafka.heartbeat.interval.ms": "1000"}, r"group\.consumer\.heartbeat\.interval\.ms"),
         ({**CONSUMER, "group.member.weight": "2"}, r"have no weights"),
+        ({**CONSUMER, "group.rebalanceWait": "5s"}, r"no member waits for this one"),
         ({"kafka.group.remote.assignor": "range"}, r"has no effect with kafka\.group\.protocol=classic"),
         ({**CONSUMER, **IN_ZOOKEEPER}, r"a group in ZooKeeper has another protocol"),
     ],

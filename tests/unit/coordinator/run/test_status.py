@@ -248,9 +248,8 @@ def joined(**others: Any) -> Told:
 
 def assigned(generation: int = 3, **others: Any) -> ev.Assigned:
     given: dict[str, Any] = {"kept": frozenset({P0}), "members": 3, "total": 6, "member_id": "m-1"}
-    return ev.Assigned(
-        generation, partitions=(P0, P1), strategy="streamgroup-range", leader=False, **{**given, **others}
-    )
+    given |= {"partitions": (P0, P1), "strategy": "streamgroup-range", "leader": False}
+    return ev.Assigned(generation, **{**given, **others})
 
 
 def test_the_first_line_of_a_query_tells_its_share_and_every_assignment_counts() -> None:
@@ -272,6 +271,20 @@ def test_the_first_line_of_a_query_tells_its_share_and_every_assignment_counts()
     told.hear(ev.Joining("the group rebalances", abandoned=False), assigned(4))
     assert told.only()[2]["reason"] == "the group rebalances"
     assert told.troubles.status()["rebalance"] == {"count": 2, "last": 13.5, "reason": "the group rebalances"}
+
+
+def test_a_new_epoch_in_which_the_member_keeps_all_is_no_rebalance() -> None:
+    told = Told()
+    epoch = {"is_epoch": True, "cooperative": True}
+    told.hear(ev.Joining("the query starts", abandoned=False, cause=ev.JoinCause.START), assigned(3, **epoch))
+    told.hear(assigned(4, kept=frozenset({P0, P1}), **epoch))
+    assert told.counts == {"rebalance": 1}
+    told.hear(assigned(5, partitions=(P0,), kept=frozenset({P0}), revoked=frozenset({P1}), **epoch))
+    assert told.counts == {"rebalance": 2}, "it gives one up"
+    told.hear(ev.Released(frozenset({P1})), assigned(6, partitions=(P0,), kept=frozenset({P0}), **epoch))
+    assert told.counts == {"rebalance": 2}, "it has given it up: that is the same rebalance"
+    told.hear(assigned(7, kept=frozenset({P0}), **epoch))
+    assert told.counts == {"rebalance": 3}, "it gains one"
 
 
 def test_rebalances_are_counted_by_their_cause() -> None:

@@ -118,7 +118,11 @@ def test_a_query_without_a_group_has_no_commits_and_asks_no_broker(make: Make, a
 def test_the_protocol_is_that_of_the_options_or_the_clusters(
     protocol: GroupProtocol, is_on: bool, machine: type[object], make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "accepts_consumers", lambda cluster, group, until: is_on)
+    class Cluster:
+        def has_consumer_protocol(self, until: float) -> bool:
+            return is_on
+
+    monkeypatch.setattr(module, "kafka_of", lambda cluster, until: Cluster())
     backend = make(GroupOptions("g", protocol=protocol))
     backend.opened(Dialect.KAFKA)
     assert type(backend.member.membership) is machine
