@@ -130,8 +130,9 @@ $(OTHER)/.installed: pyproject.toml requirements.lock
 	PYTHONWARNINGS=ignore $(OTHER)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-test-pyspark: jars $(OTHER)/.installed ## the tests of Spark that are not long, with another PySpark (PYSPARK=4.3.0)
+test-pyspark: jars $(OTHER)/.installed ## the short tests of Spark, and all of Connect, with another PySpark (PYSPARK=4.3.0)
 	$(OTHER)/bin/pytest tests/spark -m "not long" $(SERVERS)
+	$(OTHER)/bin/pytest tests/spark/test_connect.py -m long
 
 test-faults: jars ## what breaks under a group, each fault STREAMGROUP_REPEATS (20) times
 	STREAMGROUP_REPEATS=$${STREAMGROUP_REPEATS:-20} $(BIN)/pytest tests/fault -m "long or not long"

@@ -247,6 +247,11 @@ class Member:
         return self._store_retries + self.membership.retries
 
     @property
+    def awaited(self) -> int:
+        """How many partitions the group will assign to this member when others have given them up (R11)."""
+        return self._withheld
+
+    @property
     def complete(self) -> bool:
         """Whether the member owns all partitions that it should read, and none is being moved (R11, R25)."""
         moving = self._withheld or self.membership.revoking

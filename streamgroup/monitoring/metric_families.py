@@ -174,6 +174,13 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         "Partitions that the member holds and an operator has paused.",
         _OF_MEMBER,
     )
+    moving = Family(
+        "streamgroup_moving_partitions",
+        MetricKind.GAUGE,
+        "Partitions that move: revoked ones, which the member keeps until its batch is committed, and awaited ones, "
+        "which others have yet to give up.",
+        (*_OF_MEMBER, "direction"),
+    )
     generation = Family(
         "streamgroup_generation",
         MetricKind.GAUGE,
@@ -221,6 +228,8 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
         labels = _labels_of_member(status)
         held.add(labels, len(status["positions"]))
         paused.add(labels, len(status["paused"]))
+        for direction in ("revoked", "awaited"):
+            moving.add({**labels, "direction": direction}, status.get(direction, 0))
         generation.add(labels, status["generation"])
         state.add({**labels, "state": status["state"]}, 1)
         draining.add(labels, int(status["draining"]))
@@ -231,7 +240,7 @@ def _members(statuses: list[Status]) -> Iterator[Family]:
             rebalances.add({**labels, "cause": cause}, count)
         without.add(labels, status["without_assignment_s"])
         commits.add(labels, status["commits"]["seconds"], status["commits"]["count"])
-    yield from (held, paused, generation, state, draining, in_flight, happened, rebalances, without, commits)
+    yield from (held, paused, moving, generation, state, draining, in_flight, happened, rebalances, without, commits)
 
 
 def _labels_of_member(status: Status) -> dict[str, str]:

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from streamgroup.testing import KafkaServer
 from streamgroup.testing.releases import NEWEST
 from tests.conftest import MakeTopic
 from tests.fault.harness import QUICK, QUICK_GROUPS, Peer, Stream, Streams, Writer, check_everything, goes_on
+from tests.spark.console_consumer import java_consumer
+from tests.spark.support import Load
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -69,7 +72,37 @@ def writer(group: Group) -> Writer:
     return Writer(group.server, group.topic, PARTITIONS)
 
 
-Member = Stream | Peer
+class JavaPeer:
+    """Kafka's console consumer. `number`: the test has so many of them, with this one."""
+
+    error = ""
+
+    def __init__(self, group: Group, protocol: str, number: int, home: Path) -> None:
+        self.name = f"Java ({protocol})"
+        load = Load(group.server, group.topic, PARTITIONS)
+        self._group, self._number = group, number
+        self._running = java_consumer(home, load, group.group, "RangeAssignor" if protocol == "classic" else None)
+
+    def __enter__(self) -> JavaPeer:
+        self._consumer = self._running.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._running.__exit__(*exception)
+
+    @property
+    def values(self) -> list[str]:
+        return self._consumer.values()
+
+    @property
+    def held(self) -> set[str]:
+        """The partitions of all console consumers; none before each of them has some."""
+        found = [member for member in self._group.described().members if member.client_id == "console-consumer"]
+        shares = [{str(tp) for tp in member.assigned} for member in found if member.assigned]
+        return set().union(*shares) if len(shares) >= self._number else set()
+
+
+Member = Stream | Peer | JavaPeer
 
 
 def shares(*members: Member) -> list[int]:
@@ -82,7 +115,7 @@ def values(*members: Member) -> Counter[str]:
     return Counter(
         value
         for member in members
-        for value in (member.values if isinstance(member, Peer) else [row.value for row in member.rows])
+        for value in ([row.value for row in member.rows] if isinstance(member, Stream) else member.values)
     )
 
 
@@ -285,18 +318,23 @@ def test_auto_is_the_classic_protocol_on_a_cluster_that_has_the_other_one_switch
 # -- migration --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("peers", [(), ("classic", "consumer")], ids=["alone", "beside librdkafka"])
+@pytest.mark.parametrize("client", [None, "librdkafka", pytest.param("Java", marks=pytest.mark.long)])
 def test_a_group_migrates_to_the_consumer_protocol_and_back_under_load(
-    group: Group, writer: Writer, peers: tuple[str, ...]
+    group: Group, writer: Writer, client: str | None, tmp_path: Path
 ) -> None:
-    """One query after the other is stopped and started with the other protocol. The group never stops."""
+    """One query after the other is stopped and started with the other protocol. The group never stops.
+
+    `client` has a consumer of each protocol in the group.
+    """
     every: list[Member] = []
     with ExitStack() as stack:
         running = {name: stack.enter_context(group.query(name, **CLASSIC)) for name in ("a", "b")}
         every += running.values()
-        for protocol in peers:  # Kafka 4.0 cannot convert a group that is gathering (UNKNOWN_SERVER_ERROR)
+        # One after the other: Kafka 4.0 cannot convert a group that is gathering (UNKNOWN_SERVER_ERROR).
+        for number, name in enumerate(("classic", "consumer") if client else (), 1):
             wait_until(lambda: all(member.held for member in every), "all hold partitions")
-            every.append(stack.enter_context(Peer(group, protocol)))
+            peer = Peer(group, name) if client == "librdkafka" else JavaPeer(group, name, number, tmp_path)
+            every.append(stack.enter_context(peer))
         wait_until(lambda: all(member.held for member in every), "all hold partitions")
         with writer.writing():
             for protocol in (CONSUMER, CLASSIC, AUTO):
@@ -312,7 +350,7 @@ def test_a_group_migrates_to_the_consumer_protocol_and_back_under_load(
         wait_until(lambda: values(*every).keys() >= set(writer.sent), "everything is read")
         wait_until(lambda: group.ends() == offsets(group.committed()), "everything is committed")
     assert values(*every).keys() == set(writer.sent)
-    assert [member.error for member in every if isinstance(member, Peer)] == [""] * len(peers)
+    assert [member.error for member in every if not isinstance(member, Stream) and member.error] == []
 
 
 def test_a_broker_that_converts_no_group_is_named_as_the_reason(make_topic: MakeTopic) -> None:

@@ -239,6 +239,8 @@ class Run:
             "stopped": self.shutdown.stopped,
             "idle": self._ledger.idle,
             "in_flight_s": None if age is None else round(age, 3),
+            "revoked": len(self._member.membership.revoking),
+            "awaited": self._member.awaited,
             "paused": self._paused.names(self._ledger.partitions()),
             "paused_whole": self._paused.is_whole,
             "query": dict(self.completion.query),

@@ -330,6 +330,8 @@ def test_the_status_names_group_run_lineage_and_positions(start: Start) -> None:
         "draining": False,
         "stopped": False,
         "idle": False,
+        "revoked": 0,
+        "awaited": 0,
         "paused": [],
         "paused_whole": False,
         "positions": {"t-0": 0, "t-1": 0},

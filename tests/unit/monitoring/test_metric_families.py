@@ -156,12 +156,14 @@ def test_a_member_shows_its_state_and_its_events() -> None:
 
 
 def test_a_member_shows_its_rebalances_by_cause_its_commits_and_its_time_without_an_assignment() -> None:
-    member = status(without_assignment_s=2.5, commits={"count": 4, "seconds": 0.2})
+    member = status(without_assignment_s=2.5, commits={"count": 4, "seconds": 0.2}, revoked=2)
     member["rebalances"] = {"start": 1, "group": 3}
     made = families([member], [], "c")
     who = ("orders", "a", "r1")
     assert figures(made, "streamgroup_rebalances_total") == {(*who, "start"): 1, (*who, "group"): 3}
     assert figures(made, "streamgroup_without_assignment_seconds_total") == {who: 2.5}
+    moving = figures(made, "streamgroup_moving_partitions")
+    assert moving == {(*who, "revoked"): 2, (*who, "awaited"): 0}, "an earlier release does not report it"
     (commits,) = (each for each in made if each.name == "streamgroup_commit_seconds")
     assert [(sample.labels, sample.value, sample.count) for sample in commits.samples] == [(who, 0.2, 4)]
 
@@ -211,7 +213,7 @@ def test_a_query_counts_dead_letters_once_for_all_of_its_groups_and_failures_by_
 
 def test_every_name_is_there_once_whether_there_is_a_sample_or_not() -> None:
     names = [family.name for family in families([], [], "c")]
-    assert len(names) == len(set(names)) == 32
+    assert len(names) == len(set(names)) == 33
     assert all(
         (family.kind is MetricKind.COUNTER) == family.name.endswith("_total") for family in families([], [], "c")
     )
