@@ -92,7 +92,8 @@ class JavaPeer:
 
     @property
     def values(self) -> list[str]:
-        return self._consumer.values()
+        """The records. It may print an error between them, if the group puts it out."""
+        return [line for line in self._consumer.values() if line.startswith(self._group.topic)]
 
     @property
     def held(self) -> set[str]:

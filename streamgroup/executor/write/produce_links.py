@@ -354,7 +354,7 @@ class ProduceLinks:
         for link in links:  # all of them, before a request is sent again
             self._poller.drop(link.handle, reset=True)
         for link in links:
-            self._lose(link, "the broker asks its clients to start again at bootstrap.servers")
+            self._lose(link, "the broker answered REBOOTSTRAP_REQUIRED: connecting to bootstrap.servers again")
 
     def _learn(self, broker: Broker) -> None:
         """Note a broker's address. An earlier connection that has pending requests stays open until they end."""
