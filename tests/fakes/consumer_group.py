@@ -61,6 +61,8 @@ class Release:
     """Since 4.3 a commit of an earlier epoch counts for what the member had by then and still has (KIP-1251)."""
     rejoins: bool = True
     """Since 4.2 a member that the coordinator still knows may join with epoch 0 (KAFKA-19233)."""
+    interval_s: float = 0.0
+    """Since 4.3 the coordinator computes at most one target in this time (`group.consumer.assignment.interval.ms`)."""
 
 
 class ConsumerGroup:
@@ -79,7 +81,12 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         self.epoch = 0
         self.target: dict[str, set[Partition]] = {}
-        """The target assignment of the group's epoch, by member."""
+        """The target assignment, by member."""
+        self._target_epoch = 0
+        """The epoch of the group that the target is of."""
+        self._assigned_at = -1e9
+        self._counted: set[str] = set()
+        """The members that the group's epoch takes into account."""
         self._topics = topics
         self._counts: dict[str, tuple[str, int]] = {}
         self._session_s = session_s
@@ -153,9 +160,11 @@ class ConsumerGroup:
             member.rebalance_s = request.rebalance_timeout_ms / 1000
         counts = {name: (info.topic_id, len(info.partitions)) for name, info in self._topics().items()}
         names = member.topics if request.subscribed_topic_names is None else request.subscribed_topic_names
-        if (names, counts) != (member.topics, self._counts) or member.member_id not in self.target:
+        if (names, counts) != (member.topics, self._counts) or member.member_id not in self._counted:
             member.topics, self._counts = names, counts
-            self._assign()
+            self._counted.add(member.member_id)
+            self.epoch += 1
+        self._assign()
         before = dict(member.assigned)
         self._reconcile(member, owned)
         member.deadline = self.clock.now + self._session_s
@@ -208,6 +217,7 @@ class ConsumerGroup:
         """A static member is back under a new id: it has what its predecessor had."""
         self.members = {member_id if each is old else each.member_id: each for each in self.members.values()}
         self.target = {member_id if each == old.member_id else each: of for each, of in self.target.items()}
+        self._counted = {member_id if each == old.member_id else each for each in self._counted}
         old.member_id = member_id
         return old
 
@@ -224,6 +234,8 @@ class ConsumerGroup:
     def remove(self, member_id: str) -> None:
         """A member leaves or is put out."""
         del self.members[member_id]
+        self._counted.discard(member_id)
+        self.epoch += 1
         self._assign()
 
     def alive(self, member_id: str) -> None:
@@ -246,8 +258,10 @@ class ConsumerGroup:
     # -- the target assignment ----------------------------------------------------------------------------------------
 
     def _assign(self) -> None:
-        """Begin a new epoch of the group, with a new target: even, and as few moves as that allows."""
-        self.epoch += 1
+        """Compute the target of the group's epoch if it is due: even, and as few moves as that allows."""
+        if self._target_epoch == self.epoch or self.clock.now < self._assigned_at + self._release.interval_s:
+            return
+        self._target_epoch, self._assigned_at = self.epoch, self.clock.now
         members = sorted(self.members)
         before, self.target = self.target, {member: set() for member in members}
         for name, (topic_id, count) in sorted(self._counts.items()):
@@ -275,9 +289,9 @@ class ConsumerGroup:
                 return  # it stays in its epoch until it has given them up
             member.revoked = {}
             member.revoke_round += 1
-        if member.epoch == self.epoch and member.assigned.keys() == self.target[member.member_id]:
+        target = self.target.get(member.member_id, set())
+        if member.epoch == self._target_epoch and member.assigned.keys() == target:
             return
-        target = self.target[member.member_id]
         to_revoke = {tp: epoch for tp, epoch in member.assigned.items() if tp not in target}
         if to_revoke and member.epoch != LEFT_FOR_A_WHILE:
             member.assigned = {tp: epoch for tp, epoch in member.assigned.items() if tp in target}
@@ -286,10 +300,10 @@ class ConsumerGroup:
             return
         others = {tp for each in self.members.values() if each is not member for tp in (*each.assigned, *each.revoked)}
         kept = {tp: epoch for tp, epoch in member.assigned.items() if tp in target}
-        gained = dict.fromkeys(sorted(target - kept.keys() - others), self.epoch)
+        gained = dict.fromkeys(sorted(target - kept.keys() - others), self._target_epoch)
         member.assigned = kept | gained
-        if member.epoch != self.epoch:
-            member.previous_epoch, member.epoch = member.epoch, self.epoch
+        if member.epoch != self._target_epoch:
+            member.previous_epoch, member.epoch = member.epoch, self._target_epoch
 
     def _expect_revocation(self, member: ConsumerMember) -> None:
         member.revoke_round += 1
@@ -331,17 +345,21 @@ class ConsumerGroup:
                 member_epoch=m.epoch,
                 subscribed_topic_names=m.topics,
                 assignment=partitions(set(m.assigned)),
-                target_assignment=partitions(self.target[m.member_id]),
+                target_assignment=partitions(self.target.get(m.member_id, set())),
             )
             for m in self.members.values()
         )
-        is_settled = all(m.epoch == self.epoch and not m.revoked for m in self.members.values())
-        state = "Empty" if not members else "Stable" if is_settled else "Reconciling"
+        is_settled = all(m.epoch == self._target_epoch and not m.revoked for m in self.members.values())
+        state = "Stable" if is_settled else "Reconciling"
+        if not members:
+            state = "Empty"
+        elif self._target_epoch != self.epoch:
+            state = "Assigning"
         return DescribedConsumerGroup(
             group_id=group_id,
             group_state=state,
             group_epoch=self.epoch,
-            assignment_epoch=self.epoch,
+            assignment_epoch=self._target_epoch,
             assignor_name="uniform",
             members=members,
         )
@@ -350,6 +368,7 @@ class ConsumerGroup:
         """The group, which is empty, expires: its epochs begin at 1 again."""
         assert not self.members
         self.epoch, self.target, self._counts = 0, {}, {}
+        self._target_epoch, self._assigned_at = 0, -1e9
 
     def reload(self, *, answer: bool, ready_at: float) -> None:
         """Another broker loads the group from its log. Each member's timers begin again."""

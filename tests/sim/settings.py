@@ -170,7 +170,7 @@ def draw(chance: random.Random) -> Settings:
 
 def draw_of_consumers(chance: random.Random) -> Settings:
     """The settings of a seed of a group of the consumer protocol: Kafka 4.3, 4.2, or 4.0 and 4.1."""
-    release = chance.choice((Release(), Release(window=False), Release(window=False, rejoins=False)))
+    release = chance.choice((Release(interval_s=1.0), Release(window=False), Release(window=False, rejoins=False)))
     return replace(draw(chance), consumers=release)
 
 

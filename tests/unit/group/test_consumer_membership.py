@@ -98,7 +98,7 @@ def test_what_is_revoked_is_not_planned_and_what_is_kept_is() -> None:
     assert {r.partition.partition for r in document.ranges} == {0, 1}
 
 
-@pytest.mark.parametrize("release", [Release(), OLDEST], ids=["4.3", "4.0"])
+@pytest.mark.parametrize("release", [Release(), Release(interval_s=1.0), OLDEST], ids=["4.3", "at intervals", "4.0"])
 def test_members_come_and_go_and_every_record_is_read_once(release: Release) -> None:
     world = ConsumerWorld(4, release=release)
     names = iter("BCDEFG")
@@ -331,7 +331,7 @@ def test_a_commit_that_crosses_a_new_epoch_is_repeated_in_it() -> None:
     assert not any(isinstance(action, ev.Lost) for action in a.log)
 
 
-@pytest.mark.parametrize("release", [Release(), OLDEST], ids=["4.3", "4.0"])
+@pytest.mark.parametrize("release", [Release(), Release(interval_s=1.0), OLDEST], ids=["4.3", "at intervals", "4.0"])
 def test_a_fenced_member_joins_again_and_repeats_what_it_had_not_committed(release: Release) -> None:
     world, a = founded(release=release)
     a.begin()
@@ -377,8 +377,10 @@ def test_a_partition_that_comes_back_before_it_was_given_up_is_kept() -> None:
     assert (held(a), a.positions) == ([[0, 1]], {0: 10, 1: 10})
 
 
-def test_available_now_waits_for_partitions_that_another_member_has_yet_to_give_up() -> None:
-    world, a = founded()
+@pytest.mark.parametrize("release", [Release(), Release(interval_s=8.0)], ids=["at once", "at intervals"])
+def test_available_now_waits_for_partitions_that_another_member_has_yet_to_give_up(release: Release) -> None:
+    """It waits, too, while the coordinator has not computed an assignment with the member."""
+    world, a = founded(release=release)
     batch = a.begin()
     b = world.query("B")
     world.run(12)
