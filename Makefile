@@ -2,7 +2,7 @@
 #   PYTHON=   the Python that the virtual environment is made with
 #   VENV=     where the virtual environment is
 #   FILES=    how many files of tests with servers run at a time, each with its own Spark and servers (about 4 GiB):
-#             four where 20 GiB are available, three where 14 GiB are, otherwise two
+#             three where 14 GiB are available, otherwise two
 #   ONLY=     rules or ids of mutants that `make test-mutants` plants ("R14 R30"); all of them without it
 #   JOBS=     how many mutants it tries at a time; as many as there are cores without it
 #   PYSPARK=  the other version of PySpark that `make test-pyspark` runs with (4.3.0)
@@ -10,7 +10,7 @@
 #   CASES=    how many cases `make test-fuzz` tries at each decoder, and with the sanitizers at each of the kernel's
 PYTHON ?= python3
 VENV   ?= .venv
-FILES  ?= $(shell awk '/^MemAvailable/ { n = ($$2 > 14e6) + ($$2 > 20e6) } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
+FILES  ?= $(shell awk '/^MemAvailable/ && $$2 > 14000000 { n = 1 } END { print 2 + n }' /proc/meminfo 2>/dev/null || echo 2)
 CASES  ?= 1000000
 PYSPARK ?= 4.3.0
 MINUTES ?= 120
