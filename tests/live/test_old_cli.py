@@ -102,6 +102,7 @@ def test_a_group_of_kafka_07_is_described_as_any_other(kafka07: Kafka07Server) -
         "lag": 15,
         "beyond_end": None,
         "consumer_id": CONSUMER,
+        "next_consumer_id": None,
         "host": "/host",
         "client_id": None,
     }

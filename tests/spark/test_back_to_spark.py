@@ -114,7 +114,7 @@ def test_a_drained_query_goes_on_as_sparks_own_and_nothing_is_lost_or_repeated(s
     group = f"back-{load.topic}"
     load.send(90)
     running = streams.to_parquet(streams.read(load.server, load.topic, group, maxOffsetsPerTrigger=30), "q")
-    wait_until(lambda: len(running.values()) == 90, "the query has read everything")
+    wait_until(lambda: len(running.values()) == 90, "the query has read everything", 90)
     refused = to_spark(streams, load)
     assert refused.exit_code == 1
     assert "Drain it first" in refused.output
