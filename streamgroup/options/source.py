@@ -247,8 +247,8 @@ OWN: tuple[Option, ...] = (
         "Share of the partitions that this member gets, relative to the weights of the other members: with weights 1, "
         "2 and 3, 18 partitions of a topic are divided into 3, 6 and 9. Set it if the applications of a group have "
         "different numbers of cores. `auto` is the number of cores of the application's executors when the query "
-        "starts; call `streamgroup.listen(spark)` before, which reports them. Weights need `streamgroup-range`, the "
-        "default of "
+        "starts; call `streamgroup.listen(spark)` before, which reports them. With dynamic allocation set a number. "
+        "Weights need `streamgroup-range`, the default of "
         "`kafka.partition.assignment.strategy`. If a consumer of another client joins, the group uses another "
         "strategy, all members get equal shares, and the log has a warning.",
         kinds.WEIGHT,
