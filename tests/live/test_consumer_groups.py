@@ -292,28 +292,23 @@ def test_auto_is_the_consumer_protocol_on_such_a_cluster(group: Group, writer: W
 def test_auto_is_the_classic_protocol_on_an_older_cluster_and_consumer_an_error(
     kafka39: KafkaServer, make_topic: MakeTopic
 ) -> None:
-    topic = make_topic(kafka39, 2)
-    group = Group(kafka39, topic, f"auto-{topic}")
-    writer = Writer(kafka39, topic, 2)
+    auto_is_classic(kafka39, make_topic(kafka39, 2), "kafka.group.protocol=consumer needs Kafka 4.0")
+
+
+def test_auto_is_the_classic_protocol_on_a_cluster_that_has_the_other_one_switched_off(make_topic: MakeTopic) -> None:
+    with KafkaServer(config={**QUICK_GROUPS, "group.coordinator.rebalance.protocols": "classic"}) as server:
+        auto_is_classic(server, make_topic(server, 2), "group.coordinator.rebalance.protocols of the broker")
+
+
+def auto_is_classic(server: KafkaServer, topic: str, refusal: str) -> None:
+    """A query with `auto` reads, and one with the consumer protocol fails with `refusal`."""
+    group, writer = Group(server, topic, f"auto-{topic}"), Writer(server, topic, 2)
     writer.send(20)
     with group.running("one", **AUTO) as (one,):
         wait_until(lambda: values(one) == Counter(writer.sent), "all is read")
     with group.query("two", **CONSUMER) as two:
         wait_until(lambda: two.error is not None, "it fails")
-        assert "kafka.group.protocol=consumer needs Kafka 4.0" in str(two.error)
-
-
-def test_auto_is_the_classic_protocol_on_a_cluster_that_has_the_other_one_switched_off(make_topic: MakeTopic) -> None:
-    with KafkaServer(config={**QUICK_GROUPS, "group.coordinator.rebalance.protocols": "classic"}) as server:
-        topic = make_topic(server, 2)
-        group = Group(server, topic, f"off-{topic}")
-        writer = Writer(server, topic, 2)
-        writer.send(20)
-        with group.running("one", **AUTO) as (one,):
-            wait_until(lambda: values(one) == Counter(writer.sent), "all is read")
-        with group.query("two", **CONSUMER) as two:
-            wait_until(lambda: two.error is not None, "it fails")
-            assert "group.coordinator.rebalance.protocols of the broker" in str(two.error)
+        assert refusal in str(two.error)
 
 
 # -- migration --------------------------------------------------------------------------------------------------------
@@ -358,6 +353,9 @@ def test_a_broker_that_converts_no_group_is_named_as_the_reason(make_topic: Make
     with KafkaServer(config={**QUICK_GROUPS, "group.consumer.migration.policy": "disabled"}) as server:
         topic = make_topic(server, 2)
         group = Group(server, topic, f"kept-{topic}")
-        with group.running("classic", **CLASSIC), group.query("new", **CONSUMER) as new:
-            wait_until(lambda: new.error is not None, "it fails")
-            assert "group.consumer.migration.policy" in str(new.error)
+        with group.running("classic", **CLASSIC) as (classic,):
+            with group.query("new", **CONSUMER) as new:
+                wait_until(lambda: new.error is not None, "it fails")
+                assert "group.consumer.migration.policy" in str(new.error)
+            with group.query("auto", **AUTO) as auto:  # the group refuses it, and it joins by the classic protocol
+                wait_until(lambda: shares(classic, auto) == [1, 1], "both have a share")
