@@ -401,6 +401,7 @@ class Member:
     def _use_other_protocol(
         self, machine: Machine, refusal: StreamGroupError, now: float, actions: list[MemberAction]
     ) -> None:
+        # The tokens of the new machine begin at 1 again. Only the join was pending, and it is answered.
         topics, self.membership, self._otherwise = self.membership.topics, machine, None
         actions.append(ev.Note(ev.INFO, f"{refusal}. Joining by the classic protocol (kafka.group.protocol=auto)"))
         if self._identity is not None:
