@@ -47,7 +47,8 @@ def executor_cores(context: SparkContext) -> int:
     """
     try:
         jvm: Any = context._jsc.sc()
-        executors = jvm.statusStore().executorList(True)  # those of the web UI; in local mode the driver
+        # The web UI shows the same list. In local mode the list has only the driver.
+        executors = jvm.statusStore().executorList(True)
         registered: int = sum(executors.apply(n).totalCores() for n in range(executors.size()))
     except (Py4JError, AttributeError, TypeError):  # this version of Spark does not show them
         registered = context.defaultParallelism

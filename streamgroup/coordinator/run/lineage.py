@@ -344,10 +344,9 @@ class DuplicateLineageCheck:
             f"group {self._group!r}: cannot run this query: another live member uses a copy of this query's "
             f"checkpoint: {described(duplicate)}, run {run}; {waited_for} in the group for "
             f"{waited:g} s, longer than the session of an ended process. Each of the two would replay batches of the "
-            "other. "
-            "Give this query its own checkpoint directory: a new, empty one continues from the group's committed "
-            "offsets (a file sink needs a new output directory with it). If the other query is not needed, stop it "
-            "and start this one again"
+            "other. Give this query its own checkpoint directory: a new, empty one continues from the group's "
+            "committed offsets (a file sink needs a new output directory with it). If the other query is not needed, "
+            "stop it and start this one again"
         )
 
 

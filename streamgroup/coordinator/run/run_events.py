@@ -135,11 +135,12 @@ class RunEvents:
         self._member, self._generation, self._held = given.member_id, given.generation, len(given.partitions)
         self._left = False
         self._numbered = "epoch" if given.is_epoch else "generation"
+        reason, cause = self._joining, self._cause
+        self._joining, self._cause = "the group rebalances", JoinCause.GROUP
         if is_quiet:  # another member has joined or left, and this one keeps what it has
             return
-        self._causes[self._cause] += 1
-        self._report(RunEventKind.REBALANCE, INFO, given.line(self._group), self._joining, count=self._held, kept=kept)
-        self._joining, self._cause = "the group rebalances", JoinCause.GROUP
+        self._causes[cause] += 1
+        self._report(RunEventKind.REBALANCE, INFO, given.line(self._group), reason, count=self._held, kept=kept)
 
     def _lost(self, reason: str) -> None:
         held = counted(self._held, "partition")

@@ -198,7 +198,7 @@ def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
         strategies=group.strategies,
         weight=group.weight,
         remote_assignor=group.remote_assignor,
-        dead_member_s=dead_member_s(group),
+        dead_member_s=_dead_member_s(group),
         requester=requester_of(options.client),
     )
 
@@ -209,7 +209,7 @@ _MARGIN_S = 15.0
 """How much later than its session timeout the broker may remove a dead member of the consumer protocol."""
 
 
-def dead_member_s(group: GroupOptions) -> float:
+def _dead_member_s(group: GroupOptions) -> float:
     """Return how long a dead member may stay in the group, in seconds."""
     session_s = group.session_timeout_ms / 1000
     if group.protocol is GroupProtocol.CLASSIC:
@@ -228,7 +228,7 @@ def run_config(options: SourceOptions, group: GroupOptions) -> RunConfig:
         starting=options.starting,
         join_timeout_s=group.join_timeout_ms / 1000,
         session_timeout_s=group.session_timeout_ms / 1000,
-        dead_member_s=dead_member_s(group),
+        dead_member_s=_dead_member_s(group),
         max_poll_s=group.max_poll_interval_ms / 1000,
         max_silence_s=None if group.max_silence_ms is None else group.max_silence_ms / 1000,
         api_timeout_s=options.client.default_api_timeout_ms / 1000,

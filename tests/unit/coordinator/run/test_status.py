@@ -285,6 +285,7 @@ def test_a_new_epoch_in_which_the_member_keeps_all_is_no_rebalance() -> None:
     assert told.counts == {"rebalance": 2}, "it has given it up: that is the same rebalance"
     told.hear(assigned(7, kept=frozenset({P0}), **epoch))
     assert told.counts == {"rebalance": 3}, "it gains one"
+    assert told.troubles.status()["rebalance"]["reason"] == "the group rebalances", "not because of the revocation"
 
 
 def test_rebalances_are_counted_by_their_cause() -> None:
