@@ -42,6 +42,12 @@ STRUCTS_NAMED_OTHERWISE = {
     ("ConsumerGroupDescribeResponse", "Member"): "ConsumerGroupMember",
     ("ConsumerGroupDescribeResponse", "Assignment"): "ConsumerGroupAssignment",
     ("ConsumerGroupDescribeResponse", "TopicPartitions"): "ConsumerGroupTopicPartitions",
+    ("DescribeProducersRequest", "TopicRequest"): "DescribeProducersTopic",
+    ("DescribeProducersResponse", "TopicResponse"): "DescribeProducersTopicResponse",
+    ("DescribeProducersResponse", "PartitionResponse"): "DescribeProducersPartitionResponse",
+    ("DescribeTransactionsResponse", "TransactionState"): "DescribedTransaction",
+    ("DescribeTransactionsResponse", "TopicData"): "TransactionTopic",
+    ("ListTransactionsResponse", "TransactionState"): "ListedTransaction",
 }
 WITH_TOPIC_IDS = ("OffsetCommitRequest", "OffsetFetchRequest")
 """Their newest version, v10, is stable since 4.2. This client names topics, as v9 and before do."""

@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from streamgroup.errors import ErrorCode, error_of
 from streamgroup.kafka.wire import consumer
 from streamgroup.kafka.wire.frames import decode_response, encode_request
-from streamgroup.kafka.wire.messages import admin, cluster, group, log, offsets, produce, topics
+from streamgroup.kafka.wire.messages import admin, cluster, group, log, offsets, produce, topics, transactions
 from streamgroup.kafka.wire.messages.offsets import offset_fetch_request
 from streamgroup.kafka.wire.schema import Message, Request, encode
 from streamgroup.kafka.wire.versions import BrokerVersions
@@ -81,6 +81,10 @@ class Conversation:
             data += piece
         return data
 
+    def speaks(self, cls: type[Request[Any]]) -> bool:
+        """Whether the broker has this API."""
+        return cls.API_KEY in self.versions.ranges
+
     def at(self, cls: type[Request[Any]], round_: int) -> int:
         """The version of `cls` for this round: as many rounds as versions reach them all, from the lowest up."""
         return min(max(round_, lowest(cls, self.versions)), self.versions.highest(cls))
@@ -95,7 +99,8 @@ def converse(server: KafkaServer) -> Conversation:
     talk = Conversation(server)
     topic, topic_id = create(talk, 0)
     write_transactions(talk.bootstrap_servers, topic)
-    live_as_consumers(talk, topic)
+    if talk.speaks(group.ConsumerGroupHeartbeatRequest):
+        live_as_consumers(talk, topic)
     for round_ in range(talk.rounds()):
         talk.ask(
             cluster.ApiVersionsRequest(client_software_name="conversation", client_software_version="1"),
@@ -108,13 +113,14 @@ def converse(server: KafkaServer) -> Conversation:
         live_in_group(talk, round_, f"group-{round_}", topic)
         authenticate(talk, round_)
         change_topics(talk, round_)
+        transact(talk, round_)
     talk.socket.close()
     return talk
 
 
 def require_understood(talk: Conversation) -> None:
     """Fail unless every answer, in every common version of every API, is read, and written again byte for byte."""
-    for cls in REQUESTS:
+    for cls in filter(talk.speaks, REQUESTS):
         for version in range(lowest(cls, talk.versions), talk.versions.highest(cls) + 1):
             answer = talk.exchanges[cls.NAME, version].response
             _, response = decode_response(cls, version, answer)
@@ -218,6 +224,91 @@ def write(talk: Conversation, round_: int, topic: str, topic_id: str) -> None:
     )
     (answer,) = written.responses[0].partition_responses
     assert (answer.error_code, answer.base_offset) == (0, round_)
+
+
+def transact(talk: Conversation, round_: int) -> None:
+    """A transaction of a partition and of a group's offset, as its producer and as an operator see it."""
+    name = f"transaction-{round_}"
+    topic, _ = create(talk, round_, "transacted")
+    asked = produce.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+    given = until_accepted(talk, asked, talk.versions.highest(produce.InitProducerIdRequest))
+    of_producer = {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
+    add_partition(talk, round_, topic, {"transactional_id": name, **of_producer})
+    of_transaction = {"transactional_id": name, **of_producer}
+    assert given.producer_epoch == 0
+    records = encode_batch([Record(0, value=b"v")], transactional=True, producer_id=given.producer_id)
+    row = produce.PartitionProduceData(index=0, records=records)
+    of_topic = produce.TopicProduceData(name=topic, partition_data=(row,))
+    # A broker of transactions V2 would add the partition at v12.
+    write = produce.ProduceRequest(
+        transactional_id=name, acks=produce.ALL_ACKS, timeout_ms=30_000, topic_data=(of_topic,)
+    )
+    for _ in attempts():  # the new topic's leader may not know that it is
+        (written,) = talk.ask(write, 8).responses[0].partition_responses
+        if written.error_code == 0:
+            break
+    add_offsets = transactions.AddOffsetsToTxnRequest(**of_transaction, group_id=name)
+    until_accepted(talk, add_offsets, talk.at(transactions.AddOffsetsToTxnRequest, round_))
+    offset = transactions.TxnOffsetCommitRequestPartition(committed_offset=3, committed_metadata="m")
+    of_group = transactions.TxnOffsetCommitRequestTopic(name=topic, partitions=(offset,))
+    commit = transactions.TxnOffsetCommitRequest(**of_transaction, group_id=name, topics=(of_group,))
+    version = talk.at(transactions.TxnOffsetCommitRequest, round_)
+    for _ in attempts():
+        (committed,) = talk.ask(commit, version).topics[0].partitions
+        if committed.error_code == 0:
+            break
+        del talk.exchanges[commit.NAME, version]
+    observe_transaction(talk, round_, name, topic)
+    end = transactions.EndTxnRequest(**of_transaction, committed=True)
+    until_accepted(talk, end, talk.at(transactions.EndTxnRequest, round_))
+
+
+def until_accepted(talk: Conversation, request: Request[R], version: int) -> R:
+    """The answer without an error: the coordinator may load its log or write markers first."""
+    for _ in attempts():
+        answer = talk.ask(request, version)
+        if not answer.error_code:  # type: ignore[attr-defined]
+            return answer
+        assert error_of(answer.error_code).retriable, answer  # type: ignore[attr-defined]
+        del talk.exchanges[request.NAME, version]
+    raise AssertionError(f"{request.NAME} v{version} is not accepted")
+
+
+def add_partition(talk: Conversation, round_: int, topic: str, of_transaction: dict[str, Any]) -> None:
+    """AddPartitionsToTxn: of one transaction up to v3, of several from v4."""
+    version = talk.at(transactions.AddPartitionsToTxnRequest, round_)
+    of_topic = transactions.AddPartitionsToTxnTopic(name=topic, partitions=(0,))
+    if version <= transactions.LAST_ADD_OF_CLIENTS:
+        fields = {f"v3_and_below_{key}": value for key, value in of_transaction.items()}
+        request = transactions.AddPartitionsToTxnRequest(**fields, v3_and_below_topics=(of_topic,))
+    else:
+        one = transactions.AddPartitionsToTxnTransaction(**of_transaction, topics=(of_topic,))
+        request = transactions.AddPartitionsToTxnRequest(transactions=(one,))
+    for _ in attempts():
+        answer = talk.ask(request, version)
+        results = answer.results_by_topic_v3_and_below or answer.results_by_transaction[0].topic_results
+        if [each.partition_error_code for each in results[0].results_by_partition] == [0]:
+            return
+        del talk.exchanges[request.NAME, version]
+    raise AssertionError(f"{topic} is not added")
+
+
+def observe_transaction(talk: Conversation, round_: int, name: str, topic: str) -> None:
+    """DescribeProducers; DescribeTransactions and ListTransactions, which Kafka 2.8 lacks."""
+    of_topic = transactions.DescribeProducersTopic(name=topic, partition_indexes=(0,))
+    request = transactions.DescribeProducersRequest(topics=(of_topic,))
+    (found,) = talk.ask(request, talk.at(transactions.DescribeProducersRequest, round_)).topics[0].partitions
+    assert [each.current_txn_start_offset for each in found.active_producers] == [0]
+    if not talk.speaks(transactions.DescribeTransactionsRequest):
+        return
+    version = talk.at(transactions.DescribeTransactionsRequest, round_)
+    describe = transactions.DescribeTransactionsRequest(transactional_ids=(name,))
+    (described,) = talk.ask(describe, version).transaction_states
+    partitions = {each.topic: each.partitions for each in described.topics}
+    assert (described.error_code, described.transaction_state, partitions[topic]) == (0, "Ongoing", (0,))
+    version = talk.at(transactions.ListTransactionsRequest, round_)
+    listed = talk.ask(transactions.ListTransactionsRequest(state_filters=("Ongoing",)), version)
+    assert [each.transactional_id for each in listed.transaction_states] == [name]
 
 
 def live_in_group(talk: Conversation, round_: int, name: str, topic: str) -> None:
