@@ -208,7 +208,7 @@ def test_a_group_of_kip_848_is_shown_with_its_members(kafka4: KafkaServer, make_
         (offset,) = json.loads(done(*group, "--describe", "--json"))
         assert offset["consumer_id"] == row["consumer_id"]
         found = CliRunner().invoke(main, ["doctor", *group]).stdout
-        assert "Stable, 1 member, commits of 1 partition, lag 6" in found
+        assert f"Stable, 1 member, consumer protocol in epoch {epoch}, commits of 1 partition, lag 6" in found
     absent = CliRunner().invoke(main, ["lag", "-b", kafka4.bootstrap_servers, "--group", "absent"])
     assert "consumer group 'absent' does not exist" in absent.output
 
