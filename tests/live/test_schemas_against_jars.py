@@ -45,6 +45,7 @@ STRUCTS_NAMED_OTHERWISE = {
     ("DescribeProducersRequest", "TopicRequest"): "DescribeProducersTopic",
     ("DescribeProducersResponse", "TopicResponse"): "DescribeProducersTopicResponse",
     ("DescribeProducersResponse", "PartitionResponse"): "DescribeProducersPartitionResponse",
+    ("DescribeProducersResponse", "ProducerState"): "DescribedProducer",
     ("DescribeTransactionsResponse", "TransactionState"): "DescribedTransaction",
     ("DescribeTransactionsResponse", "TopicData"): "TransactionTopic",
     ("ListTransactionsResponse", "TransactionState"): "ListedTransaction",

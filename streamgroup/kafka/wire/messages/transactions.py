@@ -195,7 +195,7 @@ class EndTxnRequest(Request[EndTxnResponse], api_key=26, versions="0-5", flexibl
 
 
 @message
-class ProducerState(Struct):
+class DescribedProducer(Struct):
     """A producer that has written to a partition, in a DescribeProducers response.
 
     `current_txn_start_offset` is the offset of the first record of its open transaction; -1 if none is open.
@@ -216,7 +216,7 @@ class DescribeProducersPartitionResponse(Struct):
     partition_index: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
-    active_producers: tuple[ProducerState, ...] = array(ProducerState, "0+")
+    active_producers: tuple[DescribedProducer, ...] = array(DescribedProducer, "0+")
 
 
 @message
