@@ -233,8 +233,8 @@ def transact(talk: Conversation, round_: int) -> None:
     asked = produce.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
     given = until_accepted(talk, asked, talk.versions.highest(produce.InitProducerIdRequest))
     of_producer = {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
-    add_partition(talk, round_, topic, {"transactional_id": name, **of_producer})
     of_transaction = {"transactional_id": name, **of_producer}
+    add_partition(talk, round_, topic, of_transaction)
     assert given.producer_epoch == 0
     records = encode_batch([Record(0, value=b"v")], transactional=True, producer_id=given.producer_id)
     row = produce.PartitionProduceData(index=0, records=records)

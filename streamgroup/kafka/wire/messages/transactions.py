@@ -144,17 +144,12 @@ class TxnOffsetCommitRequestTopic(Struct):
     partitions: tuple[TxnOffsetCommitRequestPartition, ...] = array(TxnOffsetCommitRequestPartition, "0+")
 
 
-LAST_COMMIT_WITHOUT_ADD = 4
-"""Later versions of TxnOffsetCommit add the group's offsets to the transaction: only with `transaction.version` 2."""
-FIRST_COMMIT_OF_MEMBERS = 3
-
-
 @message
 class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse], api_key=28, versions="0-5", flexible=3):
     """Commits offsets of a group as part of a transaction. Sent to the group coordinator.
 
-    From v3 on (Kafka 2.5) the group coordinator refuses a member that is no longer in this generation (KIP-447). A
-    request without member id and generation is accepted from anyone.
+    From v3 (Kafka 2.5) the request includes the member id and generation. If the generation is not the current one,
+    the group coordinator returns ILLEGAL_GENERATION (KIP-447). If the request includes neither, it fences no member.
     """
 
     transactional_id: str = string("0+")
@@ -175,10 +170,6 @@ class EndTxnResponse(Message, versions="0-5", flexible=3):
     error_code: int = int16("0+")
     producer_id: int = int64("5+", default=NO_PRODUCER_ID, ignorable=True)
     producer_epoch: int = int16("5+", default=NO_PRODUCER_EPOCH, ignorable=True)
-
-
-LAST_END_WITH_SAME_EPOCH = 4
-"""Later versions of EndTxn raise the epoch: only with `transaction.version` 2."""
 
 
 @message
