@@ -274,6 +274,8 @@ class Member:
     def planned(self, document: Document, now: float) -> list[MemberAction]:
         """Record that `document` is passed to Spark: a batch is in flight."""
         self.ledger.emitted(document)
+        if self.table is not None:
+            self.table.planned(one.partition for one in document.ranges)
         self._busy = True
         return self.step(ev.Planned(), now)
 

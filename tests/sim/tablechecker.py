@@ -26,21 +26,15 @@ Rows = Mapping[TopicPartition, StoredOffset]
 
 
 def is_of_an_older_checkpoint(query: Query, error: BaseException) -> bool:
-    """Whether a query that is not a member replays a batch, and the table is beyond its start: another run has stored
-    it, and more, or an operator has reset the group into it. Such a query replays all of a batch, and needs a new
-    checkpoint."""
+    """Whether a query that is not a member replays a batch, and the table is beyond the start of a range: another run
+    has stored it, and more, or an operator has reset the group into it or other partitions to before it. Such a query
+    replays all of a batch, and needs a new checkpoint."""
     if not isinstance(error, OffsetStoreError) or query.process is None or query.world.settings.is_member:
         return False
     batch, rows = query.process.ledger.in_flight, query.world.table.rows
     return batch is not None and any(
-        range_.start < (rows[range_.partition].next_offset or 0) != range_.until for range_ in batch.ranges
+        range_.start < (rows[range_.partition].next_offset or 0) for range_ in batch.ranges
     )
-
-
-def _was_lost(process: Process | None) -> bool:
-    """Whether the process has lost a partition of its batch, and has it again: another may have stored the records."""
-    batch = process.ledger.in_flight if process is not None else None
-    return batch is not None and bool(batch.lost)
 
 
 class TableChecker(Checker):
@@ -209,19 +203,18 @@ class TableChecker(Checker):
             return
         if is_of_an_older_checkpoint(query, error):
             return
-        if isinstance(error, OffsetStoreError) and _was_lost(query.process):
-            return
         if isinstance(error, OffsetStoreError):
             raise self._violated(UNFENCED, f"{query.name}: a row has moved under its claim: {error}")
         super().failed(query, error)
 
     def _is_fenced(self, process: Process) -> bool:
-        """Return whether another process has claimed a row since, or the process has lost a partition of its batch."""
+        """Return whether another process has claimed a row since. The process may have claimed it again."""
         batch = process.ledger.in_flight
         reads = [] if batch is None else [range_.partition for range_ in batch.ranges]
-        if any(tp not in process.ledger.held for tp in reads):
-            return True
-        return any(self._reader.get(tp) is not process for tp in (*reads, *process.ledger.held))
+        return any(
+            self._reader.get(tp) is not process or (tp, process) in self._overtaken
+            for tp in (*reads, *process.ledger.held)
+        )
 
     def ended(self, process: Process) -> None:
         """AvailableNow ends: the table must have what there was at its start. The commit to Kafka follows."""

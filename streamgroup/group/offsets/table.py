@@ -88,13 +88,12 @@ class TableOffsetStore(OffsetStore):
         self._held: frozenset[TopicPartition] = frozenset()
         self._claims: dict[TopicPartition, StoredOffset] = {}
         """The rows of the partitions that this member has claimed, as it knows them."""
-        self._earlier: dict[TopicPartition, StoredOffset] = {}
-        """The rows as claimed before an assignment that gave the same partitions again: a batch may be in flight.
+        self._batch: dict[TopicPartition, StoredOffset] = {}
+        """The rows of the batch in flight, as they were claimed when it was planned or replayed.
 
-        Their claims hold if no other run has claimed the partitions meanwhile. If one has, the table refuses the batch.
+        The batch keeps these claims whatever is assigned meanwhile. If another run has claimed a partition since, the
+        table refuses the batch, even if this member has claimed the partition again.
         """
-        self._replayed: dict[TopicPartition, StoredOffset] = {}
-        """The rows that a replay has claimed, before an assignment and for partitions that are never assigned."""
         self._asked: dict[int, FetchOffsets | CommitOffsets] = {}
         """By token: requests that Kafka has not answered yet."""
         self._fetching: dict[int, Mapping[TopicPartition, CommittedOffset]] = {}
@@ -124,17 +123,21 @@ class TableOffsetStore(OffsetStore):
         self._committing[request.token] = request
         return Outcome((CommitRows(request.token, request.group, claims, offsets),))
 
+    def planned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Record that a batch of these partitions is in flight, under the claims that the member has now."""
+        self._batch = {tp: self._claims[tp] for tp in partitions if tp in self._claims}
+
     def replayed(self, rows: Rows) -> None:
-        """Store the claims of a replay, which is read before its partitions are assigned (R13)."""
-        self._replayed = dict(rows)
+        """Record that a replay (R13) is in flight under its own claims. No partition may be assigned yet."""
+        self._batch = dict(rows)
 
     def parts(self, ranges: Iterable[OffsetRange], after: Mapping[TopicPartition, CommittedOffset]) -> list[BatchPart]:
         """Return what a sink must store with the rows of a batch.
 
-        The claim of a partition that the member has lost is 0, which no row has: the batch is refused.
+        A partition that the batch has not claimed has claim 0, which no row has: the batch is refused.
         """
-        claims = {**self._replayed, **self._earlier, **self._claims}
-        return [BatchPart(one, claims.get(one.partition, StoredOffset()).claim, after[one.partition]) for one in ranges]
+        unclaimed = StoredOffset()
+        return [BatchPart(one, self._batch.get(one.partition, unclaimed).claim, after[one.partition]) for one in ranges]
 
     def follow(self, action: object) -> Outcome:
         """Forget pending requests at an assignment. Kept partitions keep their claims."""
@@ -142,8 +145,6 @@ class TableOffsetStore(OffsetStore):
             case ev.Assigned():
                 self._held = frozenset(action.partitions)
                 kept = action.kept | frozenset(action.revoked)
-                earlier = {**self._earlier, **self._claims}
-                self._earlier = {tp: row for tp, row in earlier.items() if tp in self._held}
                 self._claims = {tp: row for tp, row in self._claims.items() if tp in kept}
                 self._forget()
             case ev.Lost() | ev.Left():

@@ -93,7 +93,7 @@ def test_kept_partitions_keep_their_claims() -> None:
     made.follow(assigned(A, C, kept=frozenset({A})))
     (action,) = made.fetch(FETCH, 0.0).actions
     assert action.partitions == {C}
-    assert claim_of(made, A) == 4
+    assert planned_claims(made, A) == [4]
 
 
 def test_a_batch_that_was_stored_since_is_not_undone_by_the_next_commits() -> None:
@@ -108,29 +108,33 @@ def test_a_batch_that_was_stored_since_is_not_undone_by_the_next_commits() -> No
     assert known(made) == 10
 
 
-def test_an_assignment_leaves_the_claims_of_a_replay() -> None:
+def test_a_replay_keeps_its_claims_when_its_partitions_are_assigned() -> None:
+    """Another member may have stored the records of C and given the partition back: claim 2 is refused, 4 is not."""
     made, _ = store()
     made.replayed({C: mine(0, claim=2)})
-    made.follow(assigned(A))
-    assert (claim_of(made, C), claim_of(made, B)) == (2, 0)
+    made.follow(assigned(A, C))
+    made.fetch(FETCH, 0.0)
+    made.hear(RowsClaimed(1, {A: mine(9), C: mine(200, claim=4)}), 0.0)
+    assert claims_of(made, C, B) == [2, 0]
 
 
-def test_a_lost_partition_has_no_claim() -> None:
+def test_a_batch_keeps_its_claims_when_its_partitions_are_lost_and_come_back() -> None:
+    """The table refuses claim 4 if another run has claimed the partition, even after this member's claim 6."""
     made, _ = store(a=mine(9, claim=4), b=mine(0))
-    made.follow(assigned(A, kept=frozenset({A})))
-    assert (claim_of(made, A), claim_of(made, B)) == (4, 0)
-
-
-def test_partitions_that_come_back_after_a_lost_session_keep_their_claims_until_the_table_answers() -> None:
-    """A transaction may begin meanwhile. The table refuses the claim if another run has claimed the partition."""
-    made, _ = store(a=mine(9, claim=4), b=mine(0))
+    assert planned_claims(made, A, B) == [4, 1]
     made.follow(ev.Lost("session ended"))
     made.follow(assigned(A))
-    assert (claim_of(made, A), claim_of(made, B)) == (4, 0)
     (action,) = made.fetch(FETCH, 0.0).actions
     assert action.partitions == {A}
     made.hear(RowsClaimed(1, {A: mine(9, claim=6)}), 0.0)
-    assert claim_of(made, A) == 6
+    assert claims_of(made, A, B) == [4, 1]
+    assert planned_claims(made, A) == [6]
+
+
+def test_a_lost_partition_cannot_be_planned_under_its_claim() -> None:
+    made, _ = store(a=mine(9, claim=4), b=mine(0))
+    made.follow(assigned(A, kept=frozenset({A})))
+    assert planned_claims(made, A, B) == [4, 0]
 
 
 def test_a_commit_goes_to_the_table_and_then_to_kafka() -> None:
@@ -154,7 +158,7 @@ def test_a_commit_of_an_earlier_claim_ends_the_query_and_never_reaches_kafka() -
 
 def test_a_partition_that_another_has_claimed_meanwhile_is_not_taken_for_ours() -> None:
     made, _ = store(a=StoredOffset(9, 5, "another", "other"), b=mine(0))
-    assert (claim_of(made, A), claim_of(made, B)) == (0, 1)
+    assert planned_claims(made, A, B) == [0, 1]
 
 
 @pytest.mark.parametrize("begin", ["fetch", "commit"])
@@ -180,11 +184,11 @@ def test_an_answer_to_a_request_of_an_earlier_assignment_is_dropped(action: Any)
 
 
 def test_what_a_sink_stores_has_the_claim_of_each_range() -> None:
-    made, _ = store(a=mine(10, claim=4))
-    made.replayed({C: mine(0, claim=2)})
+    made, _ = store(a=mine(10, claim=4), b=mine(0))
+    made.planned([A, B])
     ranges = [OffsetRange(A, 10, 20), OffsetRange(B, 0, 5), OffsetRange(C, 0, 1)]
     after = {one.partition: CommittedOffset(one.until) for one in ranges}
-    claims = dict(zip((A, B, C), (4, 0, 2), strict=True))
+    claims = dict(zip((A, B, C), (4, 1, 0), strict=True))
     assert made.parts(ranges, after) == [BatchPart(one, claims[one.partition], after[one.partition]) for one in ranges]
 
 
@@ -203,6 +207,13 @@ def known(made: TableOffsetStore) -> int | None:
     return offset
 
 
-def claim_of(made: TableOffsetStore, tp: TopicPartition) -> int:
-    (part,) = made.parts([OffsetRange(tp, 0, 1)], {tp: CommittedOffset(1)})
-    return part.claim
+def planned_claims(made: TableOffsetStore, *partitions: TopicPartition) -> list[int]:
+    """The claims of a batch of `partitions` that is planned now."""
+    made.planned(partitions)
+    return claims_of(made, *partitions)
+
+
+def claims_of(made: TableOffsetStore, *partitions: TopicPartition) -> list[int]:
+    """The claims of the batch in flight."""
+    after = {tp: CommittedOffset(1) for tp in partitions}
+    return [part.claim for part in made.parts([OffsetRange(tp, 0, 1) for tp in partitions], after)]
