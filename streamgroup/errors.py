@@ -178,6 +178,10 @@ class ClaimLostError(FencedError):
     """Another run has claimed a partition in the offset table, or an operator has reset its offset."""
 
 
+class TransactionAbortedError(StreamGroupError):
+    """A transaction cannot be committed, and nothing of it is visible. The same records can be written in another."""
+
+
 class DrainedError(StreamGroupError):
     """A drain that another process requested has ended the query. This is not a failure."""
 
@@ -312,8 +316,12 @@ class ErrorCode(IntEnum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
     INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
@@ -336,6 +344,7 @@ class ErrorCode(IntEnum):
     UNRELEASED_INSTANCE_ID = 111
     UNSUPPORTED_ASSIGNOR = 112
     STALE_MEMBER_EPOCH = 113
+    TRANSACTION_ABORTABLE = 120
     REBOOTSTRAP_REQUIRED = 129
 
 

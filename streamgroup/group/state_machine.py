@@ -371,7 +371,7 @@ class BrokerMachine(StateMachine[ev.Action, Purpose, Timer]):
         self._answer(ev.RequestFailed(pending.token, f"no response to {pending.purpose} within the timeout"))
 
     def _find(self, *, optional: bool = False) -> None:
-        build = partial(coordinator_request, group=self._config.group_id)
+        build = partial(coordinator_request, key=self._config.group_id)
         self._send(Purpose.FIND, build, self._config.request_timeout_ms, optional=optional)
 
     def _coordinator_in(self, event: ev.RequestAnswered) -> Broker | int:

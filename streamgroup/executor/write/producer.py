@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from streamgroup.kafka.producer.batch import ProducerBatch
 from streamgroup.kafka.producer.config import Idempotence, ProducerConfig
 from streamgroup.kafka.producer.machine import Producer
 from streamgroup.kafka.producer.reactions import too_large_unheard
+from streamgroup.kafka.producer.transaction import Transaction, add_partitions
 from streamgroup.kafka.records.encode import EncodedRecords, Encoder, RecordColumns, RecordFormat
 from streamgroup.kafka.records.record_columns import concat
 from streamgroup.kafka.wire.messages.produce import NO_ACKS
@@ -28,6 +29,9 @@ from streamgroup.kafka.wire.primitives import Bytes
 from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.options.types import ClientOptions, ProducerOptions
 from streamgroup.text import counted
+
+if TYPE_CHECKING:
+    from streamgroup.kafka.cluster.kafka import KafkaCluster
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +115,13 @@ class TaskProducer:
     def __init__(
         self, client: ClientOptions, options: ProducerOptions, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self._client = client
         self._options = options
+        self._transaction: Transaction | None = None
+        self._added: set[TopicPartition] = set()
+        """The partitions that this task has added to a transaction V1."""
+        self._cluster: KafkaCluster | None = None
+        """The connection to the coordinator of a transaction V1."""
         self._clock = TaskClock(clock)
         self._producer = Producer(_config(client, options), random.Random())
         self._links = ProduceLinks(client, self._sealed, self._clock)
@@ -130,10 +140,15 @@ class TaskProducer:
 
     # -- the task's calls ---------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Begin a task, and remove connections that were closed since the last task."""
+    def begin(self, transaction: Transaction | None = None) -> None:
+        """Begin a task, and remove connections that were closed since the last task.
+
+        The records of the task belong to `transaction`. A producer writes either all of its tasks in transactions, or
+        none.
+        """
         self.written, self.router = WriteTotals(notes=set(self.written.notes)), None
-        self._producer.begin_task(self._clock())
+        self._transaction, self._added = transaction, set()
+        self._producer.begin_task(self._clock(), transaction)
         self._turn(0.0)
 
     @property
@@ -169,6 +184,7 @@ class TaskProducer:
         Raises the ProduceError of any batch that has failed, also of a batch from an earlier call.
         """
         self._resume()
+        self._add_to_transaction({partition for partition, _ in payloads})
         for part in _parts(payloads):
             self._make_room()
             self._step(ev.Append(part))
@@ -189,11 +205,28 @@ class TaskProducer:
     def close(self) -> None:
         """Give up the records that are not acknowledged, and close the connections."""
         self._links.close()
+        if self._cluster is not None:
+            self._cluster.close()
 
     @property
     def is_usable(self) -> bool:
         """Whether the next task may use this producer."""
         return self._failure is None and not self._producer.unresolved and self._links.is_usable
+
+    def _add_to_transaction(self, partitions: set[TopicPartition]) -> None:
+        """Add new partitions to the transaction. Brokers with transactions V2 do so themselves."""
+        new = partitions - self._added
+        if self._transaction is None or self._transaction.is_v2 or not new:
+            return
+        from streamgroup.kafka.cluster.kafka import KafkaCluster  # noqa: PLC0415  (few tasks need a cluster)
+        from streamgroup.kafka.cluster.transactions import TransactionRunner  # noqa: PLC0415
+
+        if self._cluster is None:
+            self._cluster = KafkaCluster(self._client)
+        deadline = self._cluster.deadline(self._options.max_block_ms)
+        adding = add_partitions(self._transaction, new)
+        TransactionRunner(self._cluster).run(adding, "answer to AddPartitionsToTxn", deadline)
+        self._added |= new
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -311,7 +344,8 @@ class TaskProducer:
         held = cast("tuple[RecordFormat, EncodedRecords] | None", batch.encoded)
         if held is None or held[0] is not encoder.record_format:
             held = batch.encoded = (encoder.record_format, _encoded(batch, encoder))
-        sealed = held[1].sealed(*batch.identity, batch.base_sequence)
+        in_transaction = self._transaction is not None
+        sealed = held[1].sealed(*batch.identity, batch.base_sequence, transactional=in_transaction)
         limit = self._producer.max_message_bytes(batch.partition.topic)
         if self._options.acks == NO_ACKS and limit is not None and len(sealed) > limit:
             raise too_large_unheard(batch, len(sealed), limit)

@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
-from streamgroup.advice import Operation, Requester, refusal, with_remedy
+from streamgroup.advice import RESOURCES, Operation, Requester, refusal, with_remedy
 from streamgroup.backoff import Backoff
 from streamgroup.errors import (
     BrokerError,
     ConfigError,
     DecodeError,
-    ErrorCode,
     NoBrokersYetError,
     TransportError,
     error_of,
@@ -40,8 +39,14 @@ from streamgroup.kafka.cluster.samples import LAST_WITH_NAMES, ROUNDS, LogSample
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.net.requester import requester_of
 from streamgroup.kafka.wire.messages.cluster import MetadataRequest
-from streamgroup.kafka.wire.messages.group import FindCoordinatorRequest, coordinator_request, read_coordinator
+from streamgroup.kafka.wire.messages.group import (
+    GROUP_KEY,
+    FindCoordinatorRequest,
+    coordinator_request,
+    read_coordinator,
+)
 from streamgroup.kafka.wire.messages.log import ListOffsetsRequest
+from streamgroup.kafka.wire.messages.produce import InitProducerIdRequest
 from streamgroup.kafka.wire.schema import Message, Request
 from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import EARLIEST, Broker, ClusterSnapshot, TopicPartition
@@ -251,8 +256,19 @@ class KafkaCluster:
 
         Raises TransportError if no broker answers by the deadline.
         """
-        broker = next(iter(self.snapshot((), deadline).brokers.values()))
-        return self._versions_of(broker, deadline).has_consumer_protocol
+        return self._versions_of_any(deadline).has_consumer_protocol
+
+    def has_transactions_v2(self, deadline: float) -> bool:
+        """Return whether the cluster has transactions V2 switched on (KIP-890).
+
+        Raises UnsupportedVersionError if it has no transactions, TransportError if no broker answers by the deadline.
+        """
+        versions = self._versions_of_any(deadline)
+        versions.highest(InitProducerIdRequest)
+        return versions.has_transactions_v2
+
+    def _versions_of_any(self, deadline: float) -> BrokerVersions:
+        return self._versions_of(next(iter(self.snapshot((), deadline).brokers.values())), deadline)
 
     def _versions_of(self, broker: Broker, deadline: float) -> BrokerVersions:
         retry = self.retry(f"API versions of broker {broker}", deadline)
@@ -263,22 +279,27 @@ class KafkaCluster:
             except TransportError as error:
                 retry.again(error)
 
-    def coordinator(self, group: str, deadline: float) -> Broker:
-        """Return the group coordinator of `group`. Raises BrokerError if the group is invalid or not authorized."""
-        retry = self.retry(f"group coordinator of group {group!r}", deadline)
+    def coordinator(self, key: str, deadline: float, key_type: int = GROUP_KEY) -> Broker:
+        """Return the group coordinator of the group `key`, or with TRANSACTION_KEY the coordinator of that id.
+
+        Raises BrokerError if the key is invalid or not authorized.
+        """
+        of_group = key_type == GROUP_KEY
+        what = f"group coordinator of group {key!r}" if of_group else f"coordinator of transactional id {key!r}"
+        retry = self.retry(what, deadline)
         while True:
             version, response = self.call_versioned(
-                FindCoordinatorRequest, lambda v: coordinator_request(v, group), ANY, deadline
+                FindCoordinatorRequest, lambda v: coordinator_request(v, key, key_type), ANY, deadline
             )
-            answer = read_coordinator(response, version, group)
+            answer = read_coordinator(response, version, key)
             if isinstance(answer, Broker):
                 return answer
             if answer is None:
-                raise DecodeError(f"FindCoordinator v{version}: group {group!r} is missing")
+                raise DecodeError(f"FindCoordinator v{version}: {key!r} is missing")
             if not may_succeed_later(answer):
-                context = f"cannot find the group coordinator of group {group!r}"
-                if answer == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-                    raise refusal(answer, context, Operation.DESCRIBE, group, self.requester)
+                context = f"cannot find the {what}"
+                if answer in RESOURCES:
+                    raise refusal(answer, context, Operation.DESCRIBE, key, self.requester)
                 raise BrokerError(answer, context)
             retry.again(with_remedy(error_of(answer).name))
 

@@ -64,6 +64,7 @@ class ProducerCue(Enum):
     """The events that change the state of a `Producer`."""
 
     RECORDS = "records to write"
+    IN_TRANSACTION = "task of a transaction"
     ID_GIVEN = "id given"
     UNSUPPORTED = "broker without ids"
     BROKEN = "sequence broken"
@@ -80,6 +81,8 @@ TABLE = TransitionTable(
     {ProducerState.NO_ID: "idempotent", ProducerState.WITHOUT_ID: "not idempotent"},
     (
         Transition(_NO_ID, ProducerCue.RECORDS, _ASKING),
+        Transition(_NO_ID, ProducerCue.IN_TRANSACTION, _READY),
+        Transition(_READY, ProducerCue.IN_TRANSACTION, _READY),
         Transition(_ASKING, ProducerCue.ID_GIVEN, _READY),
         Transition(_ASKING, ProducerCue.UNSUPPORTED, _WITHOUT),
         Transition(_ASKING, ProducerCue.FATAL, _FAILED),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from streamgroup.errors import ProduceError
 from streamgroup.kafka.producer.batch import Payload, ProducerBatch
+from streamgroup.kafka.producer.transaction import Transaction
 from streamgroup.kafka.wire.messages.produce import ProduceResponse
 from streamgroup.model import Broker, TopicInfo, TopicPartition
 
@@ -181,7 +182,7 @@ class Send:
     """Action: send one Produce request with these batches, at most one per partition (`requests.py` builds it).
 
     The shell writes `identity` and `base_sequence` into the header of each batch now. `topic_ids` has the ids of
-    topics, as far as they are known.
+    topics, as far as they are known. `transaction` is the one that the batches belong to.
     """
 
     node: int
@@ -190,6 +191,7 @@ class Send:
     acks: int
     timeout_ms: int
     topic_ids: Mapping[str, str]
+    transaction: Transaction | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from streamgroup.kafka.producer.reactions import (
     reaction_to_producer_id,
 )
 from streamgroup.kafka.producer.requests import answers_of, endpoints_of, throttle_s
+from streamgroup.kafka.producer.transaction import Transaction
 from streamgroup.kafka.wire.messages.produce import NO_ACKS, PartitionProduceResponse
 from streamgroup.model import NO_LEADER, NO_TOPIC_ID, TopicInfo, TopicPartition
 
@@ -66,6 +67,8 @@ class Producer:
         self._limit = config.max_in_flight
         """The most unresolved batches of one partition that may have been sent."""
         self._ids = IdentitySource()
+        self._transaction: Transaction | None = None
+        """The transaction that the records belong to. Its identity is given, and stays the same."""
         self._fatal: ProduceError | None = None
         self._topics = Topics(config, random)
         self._partitions: dict[TopicPartition, PartitionQueue] = {}
@@ -115,9 +118,18 @@ class Producer:
         """
         return self._buffered < self._config.buffer_memory
 
-    def begin_task(self, now: float) -> None:
-        """Begin another task. Since the last task, topics may have been deleted and created again."""
+    def begin_task(self, now: float, transaction: Transaction | None = None) -> None:
+        """Begin another task. Since the last task, topics may have been deleted and created again.
+
+        A producer writes either all of its tasks in transactions, or none.
+        """
         self._forget_idle_topics(now)
+        if transaction is not None:
+            self._transaction = transaction
+            self._partitions.clear()
+            self._absent.clear()
+            self._ids.given(transaction.identity)
+            self._change(ProducerCue.IN_TRANSACTION)
         for queue in self._partitions.values():
             queue.doubt_the_log()
 
@@ -175,7 +187,7 @@ class Producer:
         for partition, payload in event.payloads:
             self._topics.use(partition.topic, self._now)
             queue = self._partitions.get(partition) or self._new_partition(partition)
-            if self._idempotent and queue.is_silent(self._now):
+            if self._idempotent and self._transaction is None and queue.is_silent(self._now):
                 self._begin_reset(queue)
             new = queue.append(payload, self._now, self.batch_size(partition.topic))
             self._buffered += payload.size
@@ -280,8 +292,11 @@ class Producer:
     def _forget_idle_topics(self, now: float) -> None:
         """Forget the topics that were not written for metadata.max.idle.ms, with their partitions.
 
-        A partition that is written again starts at sequence 0, so it needs another identity than before.
+        A partition that is written again starts at sequence 0, so it needs another identity than before. A transaction
+        has only one.
         """
+        if self._transaction is not None:
+            return
         idle = set(self._topics.forget_idle(self._waiting_topics(), now))
         for queue in [queue for partition, queue in self._partitions.items() if idle and partition.topic in idle]:
             if queue.identity == NO_IDENTITY or self._ids.retire(queue.identity):
@@ -359,7 +374,12 @@ class Producer:
         return any(queue.identity != NO_IDENTITY for queue in self._partitions.values())
 
     def _begin_reset(self, queue: PartitionQueue) -> None:
-        """Start to reset the sequence of a partition: it sends no new batch until it has another identity."""
+        """Start to reset the sequence of a partition: it sends no new batch until it has another identity.
+
+        A transaction has only one: its task fails with the batch, and the driver aborts it.
+        """
+        if self._transaction is not None:
+            return
         queue.begin_reset()
         self._resetting[queue.partition] = queue
         if self._state is ProducerState.READY:
@@ -447,6 +467,9 @@ class Producer:
         self, queue: PartitionQueue, batch: ProducerBatch, row: CodeReaction, answer: PartitionProduceResponse
     ) -> None:
         """Give the batch another sequence number; fail it if a broker may have it under this one."""
+        if self._transaction is not None:
+            self._fail(queue, batch, reactions.refused_in_transaction(batch, self._transaction))
+            return
         if batch.doubtful or batch.identity == NO_IDENTITY:
             refused = reactions.refused(batch, batch.code, row, answer)
             self._fail(queue, batch, reactions.out_of_reach(batch) if queue.resetting else refused)
@@ -703,7 +726,7 @@ class Producer:
         timeout_ms = self._config.request_timeout_ms
         self._requests[token] = PendingProduce(node_id, batches, ids, self._now + timeout_ms / 1000)
         node.tokens.add(token)
-        self._out.append(ev.Send(node_id, token, batches, self._config.acks, timeout_ms, ids))
+        self._out.append(ev.Send(node_id, token, batches, self._config.acks, timeout_ms, ids, self._transaction))
 
     _HANDLERS: ClassVar[Mapping[type[Any], Callable[..., None]]] = {
         ev.FindTopics: _find_topics,

@@ -21,6 +21,7 @@ from streamgroup.errors import (
 )
 from streamgroup.kafka.producer.batch import ProducerBatch
 from streamgroup.kafka.producer.config import ProducerConfig
+from streamgroup.kafka.producer.transaction import Transaction
 from streamgroup.kafka.wire.messages.produce import PartitionProduceResponse
 from streamgroup.model import TopicInfo
 from streamgroup.text import counted
@@ -410,6 +411,16 @@ def out_of_reach(batch: ProducerBatch) -> ProduceError:
         f"({batch.cause}){_outcome(batch.doubtful)}. Write all again",
         batch.code,
         batch.doubtful,
+    )
+
+
+def refused_in_transaction(batch: ProducerBatch, transaction: Transaction) -> ProduceError:
+    """Return the error for a batch whose transaction has ended, or never had its partition."""
+    return ProduceError(
+        f"{_what(batch)} in the transaction of {transaction.id.name!r}: {batch.cause}. The transaction was aborted: "
+        "its driver, another run of the query or another query with this id has begun a newer one, or it took longer "
+        f"than kafka.transaction.timeout.ms={transaction.id.timeout_ms}",
+        batch.code,
     )
 
 

@@ -9,6 +9,7 @@ from streamgroup.advice import RESOURCES, Operation, Requester, missing_right
 from streamgroup.errors import error_of
 from streamgroup.kafka.producer.batch import ProducerBatch
 from streamgroup.kafka.producer.events import MetadataRead, Send
+from streamgroup.kafka.producer.transaction import LAST_PRODUCE_OF_V1
 from streamgroup.kafka.wire.messages.produce import (
     InitProducerIdRequest,
     PartitionProduceData,
@@ -72,7 +73,12 @@ def with_limits(read: MetadataRead, response: DescribeConfigsResponse, requester
 
 
 def produce_ceiling(send: Send) -> int | None:
-    """Return the highest Produce version for the request; None for any. Versions from 13 on need topic ids."""
+    """Return the highest Produce version for the request; None for any. Versions from 13 on need topic ids.
+
+    In a transaction V1, a later version than 11 would be refused.
+    """
+    if send.transaction is not None and not send.transaction.is_v2:
+        return LAST_PRODUCE_OF_V1
     by_name = any(send.topic_ids.get(b.partition.topic, NO_TOPIC_ID) == NO_TOPIC_ID for b in send.batches)
     return _LAST_BY_NAME if by_name else None
 
@@ -84,6 +90,7 @@ def produce_request(send: Send, records_of: Callable[[ProducerBatch], Bytes]) ->
         row = PartitionProduceData(index=batch.partition.partition, records=records_of(batch))
         topics.setdefault(batch.partition.topic, []).append(row)
     return ProduceRequest(
+        transactional_id=None if send.transaction is None else send.transaction.id.name,
         acks=send.acks,
         timeout_ms=send.timeout_ms,
         topic_data=tuple(

@@ -12,6 +12,7 @@ from streamgroup.kafka.wire.messages.log import FetchRequest
 from streamgroup.kafka.wire.schema import Request
 
 _FETCH_OF_2_0 = 8
+_TRANSACTIONS_V2 = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class BrokerVersions:
     def has_consumer_protocol(self) -> bool:
         """Whether the cluster has the consumer protocol of groups switched on (KIP-848, Kafka 4.0 or later)."""
         return self.features.get("group.version", 0) > 0
+
+    @property
+    def has_transactions_v2(self) -> bool:
+        """Whether the cluster has transactions V2 switched on: each has its own epoch (KIP-890, Kafka 4.0 or later)."""
+        return self.features.get("transaction.version", 0) >= _TRANSACTIONS_V2
 
     def supports(self, request_type: type[Request[Any]], version: int) -> bool:
         lowest, highest = self.ranges.get(request_type.API_KEY, (0, -1))

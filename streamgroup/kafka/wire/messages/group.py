@@ -165,7 +165,8 @@ class LeaveGroupRequest(Request[LeaveGroupResponse], api_key=13, versions="0-5",
 
 
 GROUP_KEY = 0
-"""The key type of a group id; a transactional id has 1."""
+TRANSACTION_KEY = 1
+"""The key types of FindCoordinator: a group id, and from v1 on a transactional id."""
 
 
 @message
@@ -257,21 +258,21 @@ class ConsumerGroupHeartbeatRequest(Request[ConsumerGroupHeartbeatResponse], api
 FIRST_WITH_KEYS = 4
 
 
-def coordinator_request(version: int, group: str) -> FindCoordinatorRequest:
-    """Return the request for the group coordinator of `group`."""
+def coordinator_request(version: int, key: str, key_type: int = GROUP_KEY) -> FindCoordinatorRequest:
+    """Return the request for the coordinator of `key`: of a group, or with TRANSACTION_KEY of a transactional id."""
     if version < FIRST_WITH_KEYS:
-        return FindCoordinatorRequest(key=group)
-    return FindCoordinatorRequest(coordinator_keys=(group,))
+        return FindCoordinatorRequest(key=key, key_type=key_type)
+    return FindCoordinatorRequest(coordinator_keys=(key,), key_type=key_type)
 
 
-def read_coordinator(response: FindCoordinatorResponse, version: int, group: str) -> Broker | int | None:
-    """Return the group coordinator of `group`, or the error code in the response.
+def read_coordinator(response: FindCoordinatorResponse, version: int, key: str) -> Broker | int | None:
+    """Return the coordinator of `key`, or the error code in the response.
 
-    Return None if a v4 response does not contain `group`.
+    Return None if a v4 response does not contain `key`.
     """
     answer: FindCoordinatorResponse | FoundCoordinator | None = response
     if version >= FIRST_WITH_KEYS:
-        answer = next((one for one in response.coordinators if one.key == group), None)
+        answer = next((one for one in response.coordinators if one.key == key), None)
     if answer is None:
         return None
     return answer.error_code or Broker(answer.node_id, answer.host, answer.port)

@@ -7,8 +7,11 @@ import pytest
 from streamgroup import errors
 from streamgroup.errors import ErrorCode, NoBrokerError, ProduceError, RecordTooLargeError, UnknownTopicError
 from streamgroup.kafka.producer import events as ev
+from streamgroup.kafka.producer.batch import ProducerIdentity
 from streamgroup.kafka.producer.bookkeeping import ProducerState
 from streamgroup.kafka.producer.config import Idempotence
+from streamgroup.kafka.producer.requests import produce_ceiling, produce_request
+from streamgroup.kafka.producer.transaction import Transaction, TransactionalId
 from streamgroup.kafka.wire.messages import produce
 from streamgroup.kafka.wire.messages.produce import LeaderIdAndEpoch, NodeEndpoint, ProduceResponse
 from streamgroup.model import Broker, PartitionInfo, TopicInfo, TopicPartition
@@ -90,6 +93,64 @@ def test_with_acks_0_a_batch_is_delivered_when_it_is_written() -> None:
     assert send.acks == 0
     d.step(ev.Written(send.token))
     assert (d.only(ev.Delivered).base_offset, d.producer.unresolved) == (-1, 0)
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+
+def in_transaction(d: Driver, epoch: int, *, is_v2: bool = True) -> Driver:
+    """Begin a task that writes in a transaction of producer id 7."""
+    transaction = Transaction(TransactionalId("copy", 60_000), ProducerIdentity(7, epoch), is_v2)
+    d.producer.begin_task(d.now, transaction)
+    d.step(ev.FindTopics(("t",)))
+    d.metadata(0, 1)
+    return d
+
+
+def test_each_transaction_writes_from_sequence_0_under_the_identity_that_it_was_given() -> None:
+    d = in_transaction(Driver(), 4)
+    d.append(2)
+    assert d.numbers() == [(7, 4, 0)]
+    d.answer(0)
+    d.append(1)
+    assert d.numbers() == [(7, 4, 2)]
+    d.answer(0)
+    in_transaction(d, 5)
+    d.append(1)
+    assert d.numbers() == [(7, 5, 0)]
+    assert not [action for action in d.seen if isinstance(action, ev.GetProducerId)]
+
+
+@pytest.mark.parametrize(("is_v2", "ceiling"), [(False, 11), (True, 12)])
+def test_a_request_in_a_transaction_names_it_in_a_version_that_its_brokers_expect(is_v2: bool, ceiling: int) -> None:
+    d = in_transaction(Driver(), 4, is_v2=is_v2)
+    d.append(2)
+    send = d.only(ev.Send)
+    assert (produce_ceiling(send), produce_request(send, lambda _: b"").transactional_id) == (ceiling, "copy")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING],
+)
+def test_a_batch_whose_transaction_has_ended_fails_and_no_other_identity_is_used(code: int) -> None:
+    d = in_transaction(Driver(), 4)
+    d.append(1)
+    d.answer(code)
+    error = d.only(ev.Failed).error
+    assert f"in the transaction of 'copy': {errors.error_of(code).name}" in error.message
+    assert "kafka.transaction.timeout.ms=60000" in error.message
+    d.append(1)
+    assert all(epoch == 4 for _, epoch, _ in d.numbers())
+    assert d.producer.identity == ProducerIdentity(7, 4)
+
+
+def test_a_task_that_pauses_for_hours_keeps_its_identity() -> None:
+    d = in_transaction(Driver(), 4).confirmed()
+    d.later(7_200)
+    d.metadata(0, 1)
+    d.append(1)
+    assert d.numbers() == [(7, 4, 1)]
 
 
 # -- order ------------------------------------------------------------------------------------------------------------

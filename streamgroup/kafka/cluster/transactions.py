@@ -1,0 +1,76 @@
+"""Runs the dialogues of transactions (`kafka/producer/transaction.py`) over the connections of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from streamgroup.errors import BrokerError, ErrorCode, TransportError
+from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.producer.transaction import AskCoordinator, Dialogue, FindMember, GroupMember, Pause, Reply, Role
+from streamgroup.kafka.wire.messages.group import GROUP_KEY, TRANSACTION_KEY
+from streamgroup.model import Broker
+
+T = TypeVar("T")
+
+_MOVED = frozenset(
+    {
+        0,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+_KEY_TYPES = {Role.GROUP: GROUP_KEY, Role.TRANSACTION: TRANSACTION_KEY}
+
+
+def _no_member(group: str) -> NoReturn:
+    raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member commits for group {group!r}")
+
+
+class TransactionRunner:
+    """Carries out the requests of dialogues. It keeps the addresses of the coordinators. One thread uses it."""
+
+    def __init__(self, cluster: KafkaCluster, member_of: Callable[[str], GroupMember] = _no_member) -> None:
+        """`member_of(group)` returns the member that commits for a group, or raises FencedError."""
+        self._cluster = cluster
+        self._member_of = member_of
+        self._coordinators: dict[tuple[Role, str], Broker] = {}
+
+    def run(self, dialogue: Dialogue[T], what: str, deadline: float) -> T:
+        """Run a dialogue until it returns. `what` is the missing result in errors: "no <what> from cluster ...".
+
+        Raises what the dialogue raises, and TransportError if it has not returned by the deadline.
+        """
+        retry = self._cluster.retry(what, deadline)
+        answer: Any = None
+        cause = ""
+        while True:
+            try:
+                step = dialogue.send(answer)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            answer = None
+            match step:
+                case AskCoordinator():
+                    try:
+                        answer = self._asked(step, deadline)
+                    except TransportError as error:
+                        cause = str(error)
+                case FindMember(group):
+                    answer = self._member_of(group)
+                case Pause(text, code):
+                    if code in _MOVED:
+                        self._coordinators.clear()
+                    retry.again(text if code else f"{text}: {cause}")
+
+    def _asked(self, ask: AskCoordinator, deadline: float) -> Reply:
+        """Return the answer to a request. Raises TransportError if none came: it may have been carried out then."""
+        at = (ask.role, ask.key)
+        if at not in self._coordinators:
+            self._coordinators[at] = self._cluster.coordinator(ask.key, deadline, _KEY_TYPES[ask.role])
+        version, response = self._cluster.call_versioned(
+            ask.kind, ask.make, self._coordinators[at], deadline, ceiling=ask.ceiling, keep_trying=False
+        )
+        return Reply(version, response)

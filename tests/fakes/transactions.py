@@ -1,0 +1,173 @@
+"""A transaction coordinator with a group coordinator, and a runner of dialogues that may lose requests and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from streamgroup.errors import ErrorCode, TransportError
+from streamgroup.kafka.producer.batch import ProducerIdentity
+from streamgroup.kafka.producer.transaction import AskCoordinator, Dialogue, FindMember, GroupMember, Pause, Reply
+from streamgroup.kafka.wire.messages import transactions as wire
+from streamgroup.kafka.wire.messages.produce import NO_PRODUCER_EPOCH, InitProducerIdRequest, InitProducerIdResponse
+from streamgroup.model import TopicPartition
+
+T = TypeVar("T")
+
+
+MEMBER = GroupMember("m", 3)
+
+
+@dataclass
+class Coordinator:
+    """The state of one transactional id. `markers` counts the requests that find its last end still under way."""
+
+    is_v2: bool
+    markers: int = 0
+    """So many requests after an end are answered with CONCURRENT_TRANSACTIONS."""
+    member: GroupMember = MEMBER
+    """The member that the group accepts."""
+    epoch: int = -1
+    state: str = "Empty"
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    commits: list[int] = field(default_factory=list)
+    """The epochs of the transactions that were committed."""
+    _pending: dict[TopicPartition, int] = field(default_factory=dict)
+    _busy: int = 0
+
+    def answer(self, request: Any, version: int) -> Any:
+        match request:
+            case InitProducerIdRequest():
+                code = self._init(request.producer_epoch)
+                return InitProducerIdResponse(error_code=code, producer_id=7, producer_epoch=self.epoch)
+            case wire.AddOffsetsToTxnRequest():
+                return wire.AddOffsetsToTxnResponse(error_code=self._added(request.producer_epoch))
+            case wire.AddPartitionsToTxnRequest():
+                return self._partitions_added(request)
+            case wire.TxnOffsetCommitRequest():
+                return self._offsets(request, version)
+            case wire.EndTxnRequest():
+                code = self._end(request.producer_epoch)
+                return wire.EndTxnResponse(error_code=code, producer_id=7, producer_epoch=self.epoch)
+        raise AssertionError(request)
+
+    def _is_busy(self) -> bool:
+        self._busy = max(0, self._busy - 1)
+        return self._busy > 0
+
+    def _init(self, expected: int) -> int:
+        if self._is_busy():
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        if expected not in {NO_PRODUCER_EPOCH, self.epoch}:
+            return ErrorCode.PRODUCER_FENCED
+        self.epoch += 1
+        if self.state == "Ongoing":
+            self.state, self._busy = "Aborted", self.markers + 1
+            self._pending.clear()
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        self.state = "Empty"
+        return 0
+
+    def _added(self, epoch: int) -> int:
+        if epoch != self.epoch:
+            return ErrorCode.PRODUCER_FENCED
+        if self._is_busy():
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        self.state = "Ongoing"
+        return 0
+
+    def _partitions_added(self, request: Any) -> Any:
+        code = self._added(request.v3_and_below_producer_epoch)
+        topics = tuple(
+            wire.AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=tuple(
+                    wire.AddPartitionsToTxnPartitionResult(partition_index=n, partition_error_code=code)
+                    for n in topic.partitions
+                ),
+            )
+            for topic in request.v3_and_below_topics
+        )
+        return wire.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+
+    def _offsets(self, request: Any, version: int) -> Any:
+        code = 0
+        if (request.member_id, request.generation_id) != self.member[:2]:
+            code = ErrorCode.ILLEGAL_GENERATION
+        elif request.producer_epoch != self.epoch:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        elif version >= 5:
+            code = self._added(request.producer_epoch)
+        elif self.state != "Ongoing":
+            code = ErrorCode.INVALID_TXN_STATE
+        if not code:
+            for topic in request.topics:
+                for row in topic.partitions:
+                    self._pending[TopicPartition(topic.name, row.partition_index)] = row.committed_offset
+        topics = tuple(
+            wire.TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    wire.TxnOffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code)
+                    for row in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+        return wire.TxnOffsetCommitResponse(topics=topics)
+
+    def _end(self, epoch: int) -> int:
+        is_repeated = self.state == "Committed" and epoch == self.epoch - self.is_v2
+        if is_repeated:
+            return ErrorCode.CONCURRENT_TRANSACTIONS if self._is_busy() else 0
+        if epoch != self.epoch:
+            return ErrorCode.PRODUCER_FENCED
+        if self.state != "Ongoing":
+            return ErrorCode.INVALID_TXN_STATE
+        self.commits.append(epoch)
+        self.committed |= self._pending
+        self._pending.clear()
+        self.state, self._busy = "Committed", self.markers + 1
+        self.epoch += self.is_v2
+        return 0
+
+
+def converse(
+    dialogue: Dialogue[T],
+    coordinator: Coordinator,
+    *,
+    losses: Iterable[str] = (),
+    member: Callable[[], GroupMember] = lambda: MEMBER,
+    most: int = 30,
+) -> T:
+    """Run a dialogue. Each request takes the next of `losses`: "request", "answer", or "" for none.
+
+    Raises TransportError after `most` pauses, as the deadline does.
+    """
+    lost = iter(losses)
+    answer: Any = None
+    while True:
+        try:
+            step = dialogue.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answer = None
+        match step:
+            case AskCoordinator():
+                version = min(step.kind.VERSIONS[1], 99 if step.ceiling is None else step.ceiling)
+                loss = next(lost, "")
+                if loss != "request":
+                    response = coordinator.answer(step.make(version), version)
+                    answer = None if loss == "answer" else Reply(version, response)
+            case FindMember():
+                answer = member()
+            case Pause():
+                most -= 1
+                if most < 0:
+                    raise TransportError(step.cause)
+
+
+def identity(epoch: int) -> ProducerIdentity:
+    return ProducerIdentity(7, epoch)
