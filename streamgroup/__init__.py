@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streamgroup.spark.channel import ranges, transaction
     from streamgroup.spark.dead_letters import dead_letters
     from streamgroup.spark.drain import DrainResult, drain
+    from streamgroup.spark.exactly_once import exactly_once
     from streamgroup.spark.listener import listen
     from streamgroup.spark.metrics import MetricsServer, metrics
     from streamgroup.spark.open_telemetry import OpenTelemetryMetrics, open_telemetry
@@ -41,6 +42,7 @@ __all__ = [
     "dead_letters",
     "default_mode",
     "drain",
+    "exactly_once",
     "listen",
     "metrics",
     "open_telemetry",
@@ -72,6 +74,7 @@ _LAZY = {
     "dead_letters": "streamgroup.spark.dead_letters",
     "default_mode": "streamgroup.spark.source",
     "drain": "streamgroup.spark.drain",
+    "exactly_once": "streamgroup.spark.exactly_once",
     "listen": "streamgroup.spark.listener",
     "metrics": "streamgroup.spark.metrics",
     "open_telemetry": "streamgroup.spark.open_telemetry",

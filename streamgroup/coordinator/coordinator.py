@@ -43,9 +43,12 @@ from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.offsets.table import ClaimRows, CommitRows
-from streamgroup.kafka.cluster.interface import Cluster
+from streamgroup.kafka.cluster.interface import Cluster, kafka_of
+from streamgroup.kafka.cluster.transactions import end_earlier
 from streamgroup.kafka.net.connection_totals import TOTALS
+from streamgroup.kafka.net.requester import requester_of
 from streamgroup.kafka.net.resolve import require_resolvable
+from streamgroup.kafka.producer.transaction import TransactionalId
 from streamgroup.model import ClusterSnapshot, FetchTask, LogRange, TopicPartition
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, SourceOptions
 
@@ -374,6 +377,11 @@ class QuestionAnswerer:
                 self._checks.ask(positions, logs, limits, self._planner.targets, timeout)
             case interface.FetchCommitted(timeout, wanted):
                 answer = self._backend.committed(timeout, wanted)
+            case interface.EndTransaction(sink_id, transaction_timeout_ms, timeout):
+                sink = TransactionalId(sink_id, transaction_timeout_ms, requester_of(self._options.client))
+                answer = self._watcher.ask(
+                    lambda cluster, until: end_earlier(kafka_of(cluster, until), sink, until), timeout
+                )
             case interface.ClaimReplay(claimant, ranges, found, timeout):
                 assert self._table is not None
                 answer = self._table.claim_for_replay(claimant, ranges, found, timeout)

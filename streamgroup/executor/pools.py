@@ -136,6 +136,8 @@ def _open(key: tuple[ClientOptions, ProducerOptions]) -> TaskProducer:
 
 PRODUCERS = ProducerPool(_open)
 """The producers of this process for Kafka 0.8 and later."""
+TRANSACTIONAL_PRODUCERS = ProducerPool(_open)
+"""The producers of this process that write in transactions."""
 
 
 MAX_KEPT = 64

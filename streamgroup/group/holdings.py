@@ -117,9 +117,17 @@ class InFlightBatches:
         batch = self.in_flight
         if batch is None or batch.document != document:
             raise ValueError(f"group {self._group}: document {document.sequence} is not in flight")
-        batch.planned_ranges = document.ranges
+        if batch.planned_ranges is None:  # else it was adopted in part
+            batch.planned_ranges = document.ranges
         self.asked = max(self.asked, document.sequence)
         return batch.planned_ranges
+
+    def adopted(self, start: Document, end: Document, ranges: tuple[OffsetRange, ...]) -> None:
+        """Begin a replay of `ranges`, which counts as planned by this process."""
+        self._go_on_from(start)
+        self.in_flight = InFlightBatch(end, planned_here=True, planned_ranges=ranges)
+        self._sequence = max(self._sequence, end.sequence)
+        self.asked = max(self.asked, end.sequence)
 
     def replayed(
         self,

@@ -50,11 +50,22 @@ class Ledger:
     All offsets are log offsets, `now` is from `time.monotonic()`.
     """
 
-    def __init__(self, group: str, run: str, new_lineage: str, *, alone: bool = False, in_table: bool = False) -> None:
+    def __init__(
+        self,
+        group: str,
+        run: str,
+        new_lineage: str,
+        *,
+        alone: bool = False,
+        in_table: bool = False,
+        in_transaction: bool = False,
+    ) -> None:
         self.group = group
         self.run = run
         self._in_table = in_table
         """The offsets are in a table of a database, which the sink changes with its rows (R37)."""
+        self._with_rows = in_table or in_transaction
+        """The offsets change in one transaction with the rows, in a database or in Kafka (R37, R38)."""
         self._alone = alone
         """The query is not a member of a group: no other member reads its partitions or commits for them."""
         self._skipped = False
@@ -144,6 +155,31 @@ class Ledger:
         """
         self._batches.replayed(start, end, ranges, seen)
 
+    def adopted(self, start: Document, end: Document, ranges: tuple[OffsetRange, ...]) -> None:
+        """Begin a replay of `ranges`, the part of the document whose partitions are held: they count as planned here.
+
+        So the batch must not be stored if a partition is lost meanwhile (R38).
+        """
+        self._batches.adopted(start, end, ranges)
+
+    def may_store(self, ranges: Iterable[OffsetRange]) -> bool | None:
+        """Return whether a batch of `ranges` is this member's to commit: no other member has committed it (R38).
+
+        A partition that was lost and assigned again starts at the group's offset. If that is where the range begins, no
+        other member has committed it meanwhile. None: the offset is not known yet.
+        """
+        lost = frozenset[TopicPartition]() if self.in_flight is None else self.in_flight.lost
+        is_known = True
+        for one in ranges:
+            held = self.held.get(one.partition)
+            if held is None:
+                return False
+            if one.partition in lost:
+                if held.position not in {None, one.start}:
+                    return False
+                is_known = is_known and held.position is not None
+        return is_known or None
+
     def on_batch_done(self, document: Document, batch: int | None) -> bool:
         """Process a listener's report that `document` is completed as Spark's batch `batch`.
 
@@ -170,7 +206,7 @@ class Ledger:
             return
         self._unplaced = False
         if batch.planned_here and start.ranges:
-            self.commits.sank(start.ranges)
+            self.commits.sank(batch.ranges)
         for handed in batch.planned_ranges or ():
             held = self.held.get(handed.partition)
             if held is not None and held.position is not None:
@@ -196,12 +232,12 @@ class Ledger:
             self._changed()
 
     def _is_stored(self, held: Held, handed: OffsetRange) -> bool:
-        """Return whether the offset table has the end of `handed`, a completed range that begins at the position (R37).
+        """Return whether the sink has stored the end of `handed`, a completed range that begins at the position.
 
-        The partition was lost and assigned again while its batch was in flight, and its claim was not taken meanwhile:
-        otherwise the sink's transaction would have been refused.
+        The partition was lost and assigned again while its batch was in flight, and no other run has claimed or read it
+        meanwhile: otherwise the sink's transaction would have been refused (R37, R38).
         """
-        return self._in_table and held.position == handed.start
+        return self._with_rows and held.position == handed.start
 
     def _judge_again(self, tp: TopicPartition, held: Held) -> None:
         """Apply R5a to a partition that was lost and assigned again while its batch was in flight.
@@ -379,7 +415,7 @@ class Ledger:
             topic_id=held.topic_id,
             use_starting_offsets=use_starting_offsets,
             alone=self._alone,
-            in_table=self._in_table,
+            with_rows=self._with_rows,
             begun=self._batches.begun(tp),
         )
 

@@ -32,6 +32,7 @@ from streamgroup.group.offsets.store import (
     Verdict,
 )
 from streamgroup.group.offsets.table import ClaimRows, CommitRows, TableEvent, TableOffsetStore
+from streamgroup.group.offsets.transaction import TransactionOffsetStore
 from streamgroup.group.reactions import UNEXPECTED_ATTEMPTS, offsets_error
 from streamgroup.group.registry.events import RegistryAction, RegistryEvent
 from streamgroup.group.start_positions import Origin
@@ -206,8 +207,23 @@ class Member:
         return self.store if isinstance(self.store, TableOffsetStore) else None
 
     @property
+    def in_transaction(self) -> bool:
+        """Whether the sink's transactions commit the offsets (R38)."""
+        return isinstance(self.store, TransactionOffsetStore)
+
+    @property
+    def instance_id(self) -> str | None:
+        """The `group.instance.id`; None if the member is not static."""
+        return self._instance_id
+
+    @property
     def is_static(self) -> bool:
         return self._instance_id is not None
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether the member waits for an assignment."""
+        return self.membership.state in {State.FINDING, State.JOINING, State.SYNCING}
 
     @property
     def stable(self) -> bool:
@@ -274,8 +290,7 @@ class Member:
     def planned(self, document: Document, now: float) -> list[MemberAction]:
         """Record that `document` is passed to Spark: a batch is in flight."""
         self.ledger.emitted(document)
-        if self.table is not None:
-            self.table.planned(one.partition for one in document.ranges)
+        self.store.planned(document.ranges)
         self._busy = True
         return self.step(ev.Planned(), now)
 
@@ -301,6 +316,15 @@ class Member:
         self.ledger.replayed(start, end, ranges, seen)
         self._busy = True
         return self.step(ev.Asked(self.is_listened()), now)
+
+    def adopted(
+        self, start: Document, end: Document, ranges: tuple[OffsetRange, ...], now: float
+    ) -> list[MemberAction]:
+        """Record that tasks start for a document of another process, of which the member holds `ranges` (R38)."""
+        self.ledger.adopted(start, end, ranges)
+        self.store.planned(ranges)
+        self._busy = True
+        return self.step(ev.Planned(), now) + self.step(ev.Asked(self.is_listened()), now)
 
     def resolved(self, generation: int, offsets: Mapping[TopicPartition, int], now: float) -> list[MemberAction]:
         """Set the positions that the log lookup of a `Resolve` has found."""

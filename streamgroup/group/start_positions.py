@@ -100,7 +100,7 @@ def start_of(
     topic_id: str,
     use_starting_offsets: bool,
     alone: bool = False,
-    in_table: bool = False,
+    with_rows: bool = False,
     begun: Position | None = None,
 ) -> StartPosition:
     """Return where the newly assigned `partition` starts (R5).
@@ -114,9 +114,9 @@ def start_of(
     has priority, as for a member. A commit that a broker stores in ZooKeeper has no metadata (`NO_METADATA`) that names
     its writer. It counts as a query's commit, so such a reset works only for a query without a checkpoint.
 
-    `in_table`: the commits are in a table that changes in one transaction with the sink's rows (R37). So a checkpoint
-    is never ahead of them, whatever it says: a replay may have left out what another query has claimed. And it never
-    moves them back: that would store a batch twice.
+    `with_rows`: the commits change in one transaction with the sink's rows, in a table or in Kafka (R37, R38). So a
+    checkpoint is never ahead of them, whatever it says: a replay may have left out what another query has taken over.
+    And it never moves them back: that would store a batch twice.
 
     `begun` is where the batch that is being replayed begins; the checkpoint before it may not contain the partition. It
     is used last: in batch 0 of a query whose group has no commits, or that has no group. A query that is not a member
@@ -124,7 +124,7 @@ def start_of(
     """
     metadata = CommitMetadata.parse(committed.metadata) if committed is not None else None
     position = checkpoint.positions.get(partition)
-    if alone and in_table and begun is not None:
+    if alone and with_rows and begun is not None:
         position = begun  # the batch before it was planned before an operator's reset, if it ends elsewhere
     recreated = False
     if position is not None and is_another_topic(position.topic_id, topic_id):
@@ -133,10 +133,10 @@ def start_of(
         committed, metadata, recreated = None, None, True
 
     if committed is not None:
-        ahead = position is not None and position.offset > committed.offset and not in_table
+        ahead = position is not None and position.offset > committed.offset and not with_rows
         if position is not None and ahead and metadata is not None and _proven(checkpoint, run, metadata):
             return StartPosition(Origin.CHECKPOINT_AHEAD, position.offset, position.leader_epoch)
-        is_behind = in_table and position is not None and position.offset < committed.offset
+        is_behind = with_rows and position is not None and position.offset < committed.offset
         if position is not None and alone and is_of_a_query(committed) and not is_behind:
             return StartPosition(Origin.CHECKPOINT, position.offset, position.leader_epoch)
         return StartPosition(Origin.COMMITTED, committed.offset, committed.leader_epoch)

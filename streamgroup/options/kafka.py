@@ -70,6 +70,24 @@ _GROUP = (
         scope=Scope.GROUP,
     ),
     used(
+        "transactional.id",
+        "With `offsets.store=transaction`: the transactional id under which the sink writes. Each query needs its own, "
+        "and keeps it when it is started again.",
+        kinds.TEXT,
+        "group.transactional_id",
+        default_text="`streamgroup-`, the group, and the id of the checkpoint",
+        scope=Scope.MEMBER,
+    ),
+    used(
+        "transaction.timeout.ms",
+        "With `offsets.store=transaction`: milliseconds after which the brokers abort a transaction, so that a driver "
+        "that is gone does not hold up consumers of `read_committed`. It must be longer than a batch takes, and at "
+        "most `transaction.max.timeout.ms` of the brokers.",
+        kinds.POSITIVE,
+        "group.transaction_timeout_ms",
+        scope=Scope.MEMBER,
+    ),
+    used(
         "group.instance.id",
         "Name of a static member, which keeps its partitions if it rejoins within `kafka.session.timeout.ms`. Each "
         "member needs its own. With `kafka.group.protocol=consumer` the successor of a killed process waits for its "
@@ -170,8 +188,7 @@ _IGNORED = (
         "compression.zstd.level delivery.timeout.ms enable.idempotence key.serializer linger.ms max.block.ms "
         "max.in.flight.requests.per.connection max.request.size metadata.max.idle.ms "
         "partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class "
-        "partitioner.ignore.keys retries transaction.timeout.ms transaction.two.phase.commit.enable transactional.id "
-        "value.serializer",
+        "partitioner.ignore.keys retries transaction.two.phase.commit.enable value.serializer",
         FOR_PRODUCERS,
     ),
 )

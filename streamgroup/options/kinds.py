@@ -403,6 +403,9 @@ def _database(text: str) -> str:
 
 
 DATABASE = ValueKind("URL", _database)
+TRANSACTION = "transaction"
+"""The value of `offsets.store` with which the sink's transactions of Kafka commit the offsets."""
+OFFSETS_STORE = ValueKind("URL", lambda text: text if text == TRANSACTION else _database(text))
 SECRET = ValueKind("secret", lambda text: Secret(_text(text)))
 STRATEGIES = ValueKind("list", _strategies)
 TOPICS = ValueKind("list", _topics)

@@ -344,7 +344,13 @@ class _Reading(OptionsReader):
             group = self._noted(zookeeper.stored(group, registry, self.given, self.problems))
         if mode is GroupMode.MEMBER and registry is not None:
             group = self._noted(zookeeper.registered(group, registry, self.given, self.problems))
-        if group.store_url and (
+        if group.store_url == kinds.TRANSACTION:
+            group = dataclasses.replace(group, store_url="", in_transaction=True)
+            if mode is not GroupMode.MEMBER:
+                self.problems.append(_TRANSACTION_OF_NO_MEMBER)
+        elif unused := [name for name in _OF_TRANSACTIONS if name in self.given]:
+            self.ignored.setdefault(_NO_TRANSACTION, []).extend(unused)
+        if (group.store_url or group.in_transaction) and (
             registry is not None or group.offset_location.stored_in in (StoredIn.ZOOKEEPER, StoredIn.BOTH)
         ):
             self.problems.append(_STORE_AND_ZOOKEEPER)
@@ -492,6 +498,13 @@ _NO_GROUP = (
 _STORE_AND_ZOOKEEPER = (
     "cannot use offsets.store with a group that stores its offsets in ZooKeeper: remove offsets.store, or the options "
     "of ZooKeeper"
+)
+_OF_TRANSACTIONS = ("kafka.transactional.id", "kafka.transaction.timeout.ms")
+_NO_TRANSACTION = "the sink writes in no transaction: set offsets.store=transaction"
+_TRANSACTION_OF_NO_MEMBER = (
+    "cannot use offsets.store=transaction with group.mode=commit: the brokers check in a transaction only which member "
+    "of the group commits, so a query that is not a member could commit a batch that another has written. Use "
+    "group.mode=member, with subscribe or subscribePattern"
 )
 _ASSIGNED_MEMBER = (
     "cannot use assign with group.mode=member: the group assigns the partitions of a member. Use subscribe or "

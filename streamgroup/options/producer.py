@@ -144,7 +144,8 @@ _REFUSED = (
     refused("value.serializer", BYTES_ALREADY),
     refused(
         "transactional.id",
-        "transactions are not supported yet, so a retried task may repeat records. Leave the option out",
+        "format('streamgroup') cannot write in transactions, because Spark may run a task twice. Use "
+        "foreachBatch(streamgroup.exactly_once(...)), and set kafka.transactional.id at the source",
     ),
 )
 

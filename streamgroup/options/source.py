@@ -266,12 +266,13 @@ OWN: tuple[Option, ...] = (
     ),
     Option(
         "offsets.store",
-        "URL of the database that stores the offsets together with the rows: `postgresql://host/database`, "
+        "What stores the offsets together with the rows, so that each record is in the result once. `transaction`: "
+        "`streamgroup.exactly_once` writes the rows into Kafka and commits the offsets in one transaction. Or the URL "
+        "of the database that the rows are written to: `postgresql://host/database`, "
         "`mariadb://host/database` or `sqlite:////path/of/file.db`. The query starts at the offsets of the table "
-        "`streamgroup_offsets` there, and `streamgroup.transaction` stores a batch and its offsets in one transaction: "
-        "each record is in the database once. The offsets are also committed to the group, for tools that show its "
-        "lag.",
-        kinds.DATABASE,
+        "`streamgroup_offsets` there, and `streamgroup.transaction` stores a batch and its offsets in one transaction. "
+        "The offsets are also committed to the group, for tools that show its lag.",
+        kinds.OFFSETS_STORE,
         "group.store_url",
         default_text="the group stores the offsets",
         scope=Scope.GROUP,

@@ -175,6 +175,11 @@ class GroupOptions:
     """The URL of the database that has the offset table, without a password. Empty: the group stores the offsets."""
     store_user: str | None = None
     store_password: Secret | None = None
+    in_transaction: bool = False
+    """Whether the sink's transactions of Kafka commit the offsets (R38)."""
+    transactional_id: str = ""
+    """The transactional id of the sink. Empty: one of the group and the checkpoint."""
+    transaction_timeout_ms: int = 600_000
 
     @property
     def is_member(self) -> bool:

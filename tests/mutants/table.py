@@ -52,8 +52,6 @@ class Table:
     """All rows."""
 
     mutants: tuple[Mutant, ...]
-    not_built: dict[str, str]
-    """The rules that no code implements yet, with the reason for it."""
     promises: dict[str, str]
     """The promises of the pages beside the rules, by the names that stand for a rule in a row."""
 
@@ -62,7 +60,7 @@ def read_table(path: Path = TABLE) -> Table:
     """Return the rows of `table.toml`. Raises TypeError for a row with other keys than those of `Mutant`."""
     document = tomllib.loads(path.read_text())
     rows = (Mutant(**{**row, "suites": tuple(row["suites"])}) for row in document["mutant"])
-    return Table(tuple(rows), document["not_built"], document["promises"])
+    return Table(tuple(rows), document["promises"])
 
 
 def problem_of(mutant: Mutant, root: Path = ROOT) -> str | None:

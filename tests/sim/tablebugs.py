@@ -156,7 +156,7 @@ def checkpoint_before_the_table(stack: ExitStack) -> None:
     real = start_positions.start_of
 
     def start_of(*args: Any, **kwargs: Any) -> Any:
-        return real(*args, **{**kwargs, "in_table": False})
+        return real(*args, **{**kwargs, "with_rows": False})
 
     replace(stack, ledger_module, "start_of", start_of)
 

@@ -336,6 +336,18 @@ class FetchCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class EndTransaction:
+    """Request to the cluster: abort the transaction that an earlier run of the query may have left open (R38).
+
+    No result. Raises TransportError after `timeout`, UnsupportedVersionError, ConfigError, BrokerError.
+    """
+
+    transactional_id: str
+    transaction_timeout_ms: int
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimReplay:
     """Request to the database of the offset table: claim the partitions of a replay.
 
@@ -372,6 +384,7 @@ Question = (
     | ListOffsets
     | CheckPositions
     | FetchCommitted
+    | EndTransaction
     | ClaimReplay
     | DescribeGroup
     | MakeFetchTasks
@@ -398,6 +411,9 @@ class RunConfig:
     """`group.maxSilence`: the member leaves its group if Spark makes no call for longer (R27). None means never."""
     weight: int = 1
     """`group.member.weight`, which the member's user data carries."""
+    transactional_id: str = ""
+    """`kafka.transactional.id`; empty for the default, which has the group and the lineage."""
+    transaction_timeout_ms: int = 600_000
     api_timeout_s: float = 60.0
     fetch_timeout_s: float = 120.0
     """`kafkaConsumer.pollTimeoutMs`: how long a replay waits for the brokers of its partitions."""
@@ -407,3 +423,7 @@ class RunConfig:
     start_retries: int = 3
     """`fetchOffset.numRetries`: how often the lookup of starting offsets is repeated."""
     start_retry_interval_s: float = 1.0
+
+    def sink_id(self, lineage: str) -> str:
+        """Return the transactional id of the sink of a query with this lineage (R38)."""
+        return self.transactional_id or f"streamgroup-{self.group_id}-{lineage}"

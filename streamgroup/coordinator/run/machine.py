@@ -57,7 +57,7 @@ class Run:
         self._failure = Failure()
         self._paused = PausedPartitions(config.group_id, self._note)
         pace = Pace(config.target_batch_s)
-        self.completion = BatchCompletion(member, self._perform, self._skipped, pace)
+        self.completion = BatchCompletion(member, self._perform, self._skipped, pace, config)
         self.shutdown = Shutdown(
             member,
             self._perform,

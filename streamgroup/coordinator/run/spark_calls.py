@@ -73,6 +73,7 @@ class SparkCalls:
         self._pace = pace
         self._paused = paused
         self._tasks: tuple[Document, Any] | None = None
+        self._has_ended_transaction = False
         self._gate = PlanGate(
             member,
             group_id=config.group_id,
@@ -100,6 +101,7 @@ class SparkCalls:
         """
         self._shutdown.is_once = once
         yield from self._open()
+        yield from self._end_earlier_transaction(start)
         yield from self._startup.look_again(start)
         now = yield NOW
         self._failure.raise_it()
@@ -124,6 +126,7 @@ class SparkCalls:
         if start == end:
             return []
         yield from self._open()
+        yield from self._end_earlier_transaction(end)
         yield from self._startup.look_again(start)
         now = yield NOW
         self._failure.raise_it()
@@ -131,6 +134,8 @@ class SparkCalls:
             return self._tasks[1]
         if self._ledger.is_planned_here(end):
             ranges, actions = self._member.handed_out(end, now)
+        elif self._member.in_transaction:
+            ranges, actions = yield from self._adopt(start, end)
         else:  # the filter of a replay counts only if it is fetched now
             now, committed = yield interface.FetchCommitted(self._config.api_timeout_s)
             if (table := self._member.table) is not None:
@@ -298,6 +303,36 @@ class SparkCalls:
         identity = self._lineages.begin(ledger.lineage, ledger.run) if self._config.is_member else None
         self._startup.join(identity, now)
 
+    def _end_earlier_transaction(self, known: Document) -> Steps[None]:
+        """Abort the transaction that an earlier run of this checkpoint may have left open, once (R38).
+
+        Until it has ended, the group coordinator does not return the offsets that it would commit.
+        """
+        if self._has_ended_transaction or not self._member.in_transaction:
+            return
+        if known.lineage or self._config.transactional_id:
+            sink_id = self._config.sink_id(known.lineage)
+            yield interface.EndTransaction(sink_id, self._config.transaction_timeout_ms, self._config.api_timeout_s)
+        self._has_ended_transaction = True
+
+    def _adopt(self, start: Document, end: Document) -> Steps[tuple[tuple[OffsetRange, ...], list[MemberAction]]]:
+        """Replay the part of a document whose partitions this member holds, from the group's offsets on (R38).
+
+        The other partitions have other members, which read them from the group's offsets. So the replay waits for the
+        assignment. A partition that was reset to before its range starts there in the next batch.
+        """
+        now = yield NOW
+        self._complete(start, now)
+        self._join(start, now)
+        yield from self._gate.until_held()
+        self._failure.raise_it()
+        now = yield NOW
+        held = {tp: position.offset for tp, position in self._ledger.positions().items()}
+        at = {tp: CommittedOffset(offset) for tp, offset in held.items()}
+        ranges = tuple(r for r in replay_ranges(end, at) if r.partition in held and r.start == held[r.partition])
+        self._events.replaying(end, ranges)
+        return ranges, self._member.adopted(start, end, ranges, now)
+
     def _claim_replay(
         self, table: TableOffsetStore, end: Document, found: Mapping[TopicPartition, CommittedOffset]
     ) -> Steps[dict[TopicPartition, CommittedOffset]]:
@@ -399,9 +434,19 @@ class PlanGate:
             self._waits_since = None
             return True
         if once or (ends and self._is_too_late(now)):
-            raise TransportError(self._too_late("Trigger.Once" if once else "Trigger.AvailableNow", now))
+            trigger = "Trigger.Once" if once else "Trigger.AvailableNow"
+            raise TransportError(self._too_late(f"under {trigger}", now))
         self._report(began, now)
         return False
+
+    def until_held(self) -> Steps[None]:
+        """Wait until the member has all partitions that it will get, for a replay of which it reads only these (R38).
+
+        Raises TransportError if that takes longer than `group.joinTimeout`.
+        """
+        now = yield from self._wait(self._join_timeout_s, once=True)
+        if not self._is_over() and not self._is_ready(now, True):
+            raise TransportError(self._too_late("to replay the last one", now))
 
     def _report(self, began: float, now: float) -> None:
         """Log a warning with the cause if a call that began at `began` has waited long."""
@@ -481,8 +526,8 @@ class PlanGate:
         """Return whether AvailableNow, which plans empty documents (R10), has waited too long for its group."""
         return not self._has_planned and self.joined_at is not None and now - self.joined_at >= self._join_timeout_s
 
-    def _too_late(self, trigger: str, now: float) -> str:
+    def _too_late(self, when: str, now: float) -> str:
         return (
-            f"{self._who}no batch could be planned within group.joinTimeout ({self._join_timeout_s:.0f} s) under "
-            f"{trigger}: {self._cause(now)}. Run the query again, or raise group.joinTimeout"
+            f"{self._who}no batch could be planned within group.joinTimeout ({self._join_timeout_s:.0f} s) "
+            f"{when}: {self._cause(now)}. Run the query again, or raise group.joinTimeout"
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from streamgroup.coordinator.planning.pace import Pace
+from streamgroup.coordinator.run.interface import RunConfig
 from streamgroup.errors import SkippedBatchError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.holdings import InFlightBatch
@@ -95,8 +96,10 @@ class BatchCompletion:
         perform: Callable[[Iterable[MemberAction]], None],
         on_skipped: Callable[[Document, SkippedBatchError], None],
         pace: Pace,
+        config: RunConfig,
     ) -> None:
         self._member = member
+        self._config = config
         self._perform = perform
         self._on_skipped = on_skipped
         self._pace = pace
@@ -159,6 +162,30 @@ class BatchCompletion:
             if planned is None
             else [[r.partition.topic, r.partition.partition, r.start, r.until] for r in planned],
             **self._stored(planned or ()),
+            **self._committed_by_sink(planned or ()),
+        }
+
+    def _committed_by_sink(self, ranges: Collection[OffsetRange]) -> dict[str, Any]:
+        """Return `transaction`: what a transaction of Kafka needs to commit these ranges (R38), else nothing.
+
+        `is_held` is false if another member has the partition of a range now, and null while that is not known.
+        """
+        member = self._member
+        if not member.in_transaction:
+            return {}
+        ledger = member.ledger
+        after = ledger.stored_with_batch()
+        may_store = ledger.may_store(ranges)
+        return {
+            "transaction": {
+                "id": self._config.sink_id(ledger.lineage),
+                "timeout_ms": self._config.transaction_timeout_ms,
+                "member": ledger.member_id,
+                "generation": ledger.generation,
+                "instance": member.instance_id,
+                "is_held": None if may_store is False and not ledger.held and member.is_joining else may_store,
+                "after": [[after[r.partition].leader_epoch, after[r.partition].metadata] for r in ranges],
+            }
         }
 
     def _stored(self, ranges: Iterable[OffsetRange]) -> dict[str, Any]:

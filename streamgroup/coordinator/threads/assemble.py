@@ -19,6 +19,7 @@ from streamgroup.group.membership import Membership
 from streamgroup.group.offsets.both import store_at
 from streamgroup.group.offsets.table import TableOffsetStore
 from streamgroup.group.offsets.table_rows import Claimant
+from streamgroup.group.offsets.transaction import TransactionOffsetStore
 from streamgroup.group.registry.nodes import GroupPaths
 from streamgroup.group.standalone import StandaloneMember
 from streamgroup.group.timing import MemberConfig
@@ -108,7 +109,14 @@ def backend_of(
 
 def ledger_of(group: GroupOptions, run: str, new_lineage: str) -> Ledger:
     """Return the ledger of one query. `new_lineage` becomes its lineage if the checkpoint has none."""
-    return Ledger(group.group_id, run, new_lineage, alone=not group.is_member, in_table=bool(group.store_url))
+    return Ledger(
+        group.group_id,
+        run,
+        new_lineage,
+        alone=not group.is_member,
+        in_table=bool(group.store_url),
+        in_transaction=group.in_transaction,
+    )
 
 
 def member_of(
@@ -124,6 +132,8 @@ def member_of(
     store = store_at(group.offset_location, paths)
     if group.store_url:
         store = TableOffsetStore(store, lambda: Claimant(ledger.lineage, ledger.run))
+    if group.in_transaction:
+        store = TransactionOffsetStore(store)
     return Member(
         machine,
         ledger,
@@ -231,6 +241,8 @@ def run_config(options: SourceOptions, group: GroupOptions) -> RunConfig:
         dead_member_s=_dead_member_s(group),
         max_poll_s=group.max_poll_interval_ms / 1000,
         max_silence_s=None if group.max_silence_ms is None else group.max_silence_ms / 1000,
+        transactional_id=group.transactional_id,
+        transaction_timeout_ms=group.transaction_timeout_ms,
         api_timeout_s=options.client.default_api_timeout_ms / 1000,
         fetch_timeout_s=options.fetch.poll_timeout_s,
         fail_on_data_loss=options.fail_on_data_loss,

@@ -10,30 +10,65 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroup.errors import UnknownPartition
-from streamgroup.executor.pools import PRODUCERS
+from streamgroup.executor.pools import PRODUCERS, TRANSACTIONAL_PRODUCERS
 from streamgroup.executor.write.producer import Placed, RecordSlices, TaskProducer
 from streamgroup.executor.write.written import WriteTotals
 from streamgroup.kafka.producer.columns import SinkColumns, read_columns
 from streamgroup.kafka.producer.partitioners import Partitioner, ProducerTopic
 from streamgroup.kafka.producer.routing import Routes, RowSpan, route
+from streamgroup.kafka.producer.transaction import Transaction
 from streamgroup.kafka.records.encode import RecordColumns
 from streamgroup.kafka.records.fields import Longs
 from streamgroup.model import TopicInfo, TopicPartition
 from streamgroup.options.types import SinkOptions
 
 
-def write(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WriteTotals:
+def write(
+    batches: Iterable[pa.RecordBatch], options: SinkOptions, transaction: Transaction | None = None
+) -> WriteTotals:
     """Write all rows of `batches`, wait until they are acknowledged, and return the totals by partition.
 
-    Reads all of `batches` unless an error is raised: ProduceError if a broker refuses records, EncodeError for a row
-    that cannot be written, TransportError if no broker answers.
+    The records belong to `transaction`, if there is one. Reads all of `batches` unless an error is raised: ProduceError
+    if a broker refuses records, EncodeError for a row that cannot be written, TransportError if no broker answers,
+    FencedError or TransactionAbortedError if the transaction has ended.
     """
-    with PRODUCERS.lend((options.client, options.producer)) as producer:
+    pool = PRODUCERS if transaction is None else TRANSACTIONAL_PRODUCERS
+    with pool.lend((options.client, options.producer)) as producer:
+        if transaction is not None:
+            producer.begin(transaction)
         writer = SinkWriter(producer, options)
         for batch in batches:
             writer.write(batch)
         producer.flush()
         return producer.written
+
+
+def place(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `batches` with the topic, partition and timestamp of their records, in `PLACED` columns.
+
+    The rows of a partition keep their order. Nothing is written. Raises as `write` does.
+    """
+    with PRODUCERS.lend((options.client, options.producer)) as producer:
+        writer = SinkWriter(producer, options)
+        for batch in batches:
+            yield from writer.place(batch)
+
+
+PLACED = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+PLACED_IN_SQL = (
+    "topic string, partition int, key binary, value binary, headers array<struct<key:string,value:binary>>, "
+    "timestamp timestamp"
+)
+"""The same columns as Spark's types."""
 
 
 class SinkWriter:
@@ -69,6 +104,25 @@ class SinkWriter:
         columns, records = self._rows.read(batch)
         if len(columns):
             self._producer.append(list(self._payloads(columns, records)))
+
+    def place(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of `batch` with the places of their records. See `place` of the module."""
+        columns, records = self._rows.read(batch)
+        if not len(columns):
+            return
+        routes = self._route(columns, self._producer.encoder.sizes(records))
+        if routes.order is not None:
+            records = records.take(routes.order)
+        counts = [span.stop - span.start for span in routes.spans]
+        topics = np.repeat([span.partition.topic for span in routes.spans], counts)
+        partitions = np.repeat(np.array([span.partition.partition for span in routes.spans], np.int32), counts)
+        given = (records.key, records.value, records.headers)
+        arrays = (pa.nulls(len(records)) if array is None else array for array in given)
+        times = pa.array(records.timestamp_ms * 1000, pa.timestamp("us", "UTC"))
+        rows = [pa.array(topics), pa.array(partitions), *arrays, times]
+        yield pa.RecordBatch.from_arrays(
+            [array.cast(field.type) for array, field in zip(rows, PLACED, strict=True)], schema=PLACED
+        )
 
     def _route_again(self, topic: str, records: RecordSlices) -> list[Placed]:
         """Choose partitions for records again, because the topic no longer has the first ones."""

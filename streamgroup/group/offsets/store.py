@@ -7,6 +7,8 @@ The member sends its requests to an `OffsetStore`, which translates them:
 | `KafkaOffsetStore` | OffsetFetch and OffsetCommit, sent to the group's coordinator |
 | `ZooKeeperOffsetStore` | reads of the offset nodes and transactions on them |
 | `DualOffsetStore` | a check or a commit in ZooKeeper, then a request to Kafka |
+| `TableOffsetStore` | claims of rows in a database and changes of them, then requests to Kafka |
+| `TransactionOffsetStore` | OffsetFetch: the sink's transactions commit |
 | `MemoryOffsetStore` | nothing: it answers immediately |
 
 Stores are pure. A store returns the actions that the driver must carry out. The driver passes the results to `hear`.
@@ -14,13 +16,13 @@ Stores are pure. A store returns the actions that the driver must carry out. The
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
 from streamgroup.errors import ErrorCode
-from streamgroup.model import CommittedOffset, TopicPartition
+from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
 
 # -- requests ---------------------------------------------------------------------------------------------------------
 
@@ -159,6 +161,10 @@ class OffsetStore(Protocol):
 
     def commit(self, request: CommitOffsets, now: float) -> Outcome:
         """Start to commit. A pending commit sends no further writes."""
+
+    def planned(self, ranges: Iterable[OffsetRange]) -> None:
+        """Record that a batch of `ranges` is in flight. Stores whose offsets the sink changes have to know it."""
+        return
 
     def follow(self, action: object) -> Outcome:
         """Process an action of the membership state machine before the driver carries it out.

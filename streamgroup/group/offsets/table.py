@@ -123,9 +123,9 @@ class TableOffsetStore(OffsetStore):
         self._committing[request.token] = request
         return Outcome((CommitRows(request.token, request.group, claims, offsets),))
 
-    def planned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Record that a batch of these partitions is in flight, under the claims that the member has now."""
-        self._batch = {tp: self._claims[tp] for tp in partitions if tp in self._claims}
+    def planned(self, ranges: Iterable[OffsetRange]) -> None:
+        """Record that a batch of `ranges` is in flight, under the claims that the member has now."""
+        self._batch = {one.partition: self._claims[one.partition] for one in ranges if one.partition in self._claims}
 
     def replayed(self, rows: Rows) -> None:
         """Record that a replay (R13) is in flight under its own claims. No partition may be assigned yet."""

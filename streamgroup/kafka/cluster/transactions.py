@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from streamgroup.errors import BrokerError, ErrorCode, TransportError
+from streamgroup.errors import BrokerError, ConfigError, ErrorCode, TransportError, UnsupportedVersionError
 from streamgroup.kafka.cluster.kafka import KafkaCluster
-from streamgroup.kafka.producer.transaction import AskCoordinator, Dialogue, FindMember, GroupMember, Pause, Reply, Role
+from streamgroup.kafka.producer.transaction import (
+    AskCoordinator,
+    Dialogue,
+    FindMember,
+    GroupMember,
+    Pause,
+    Reply,
+    Role,
+    TransactionalId,
+    TransactionalProducer,
+)
 from streamgroup.kafka.wire.messages.group import GROUP_KEY, TRANSACTION_KEY
 from streamgroup.model import Broker
 
@@ -26,6 +36,27 @@ _KEY_TYPES = {Role.GROUP: GROUP_KEY, Role.TRANSACTION: TRANSACTION_KEY}
 
 def _no_member(group: str) -> NoReturn:
     raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member commits for group {group!r}")
+
+
+def end_earlier(cluster: KafkaCluster, transactional_id: TransactionalId, deadline: float) -> None:
+    """Abort the transaction that an earlier producer with this id has left open, and refuse its requests from now on.
+
+    Raises ConfigError if the brokers have no transactions, FencedError, BrokerError, TransportError.
+    """
+    producer = TransactionalProducer(transactional_id)
+    beginning = producer.begin(is_v2=has_transactions_v2(cluster, deadline))
+    TransactionRunner(cluster).run(beginning, f"producer id for transactional id {transactional_id.name!r}", deadline)
+
+
+def has_transactions_v2(cluster: KafkaCluster, deadline: float) -> bool:
+    """Return whether the cluster has transactions V2 switched on. Raises ConfigError if it has no transactions."""
+    try:
+        return cluster.has_transactions_v2(deadline)
+    except UnsupportedVersionError as error:
+        raise ConfigError(
+            f"cannot write in a transaction: {error}. Transactions that commit the offsets of a member need Kafka 2.5 "
+            "or later. Leave offsets.store=transaction out: then a record may be written twice"
+        ) from None
 
 
 class TransactionRunner:

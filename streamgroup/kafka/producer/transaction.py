@@ -1,9 +1,9 @@
 """A producer's transactions as its transaction coordinator sees them: begin, add offsets, end. Without sockets.
 
-One `TransactionalProducer` is in the driver. Its methods are dialogues: generators that yield an `AskCoordinator` for each request
-and a `Pause` before a repetition, and get the answers. `kafka/cluster/transactions.py` runs them over connections. The
-tasks write records under the identity that `begin` returns. Brokers don't care which process or connection a request
-comes from: they check the producer id and its epoch.
+One `TransactionalProducer` is in the driver. Its methods are dialogues: generators that yield an `AskCoordinator` for
+each request and a `Pause` before a repetition, and get the answers. `kafka/cluster/transactions.py` runs them over
+connections. The tasks write records under the identity that `begin` returns. Brokers don't care which process or
+connection a request comes from: they check the producer id and its epoch.
 
 Each transaction has its own epoch, so a task of an earlier one is refused, and sequence numbers begin at 0 in every
 partition. With transactions V1, InitProducerId raises the epoch before each transaction. With V2 (KIP-890, feature

@@ -115,7 +115,7 @@ def test_alone_the_checkpoint_goes_before_the_commits_of_queries(
 def test_no_checkpoint_is_ahead_of_the_offset_table(
     checkpoint: Document, committed: Commit | None, origin: Origin, offset: int
 ) -> None:
-    assert start(checkpoint, committed, in_table=True) == StartPosition(origin, offset)
+    assert start(checkpoint, committed, with_rows=True) == StartPosition(origin, offset)
 
 
 @each(
@@ -129,7 +129,7 @@ def test_no_checkpoint_is_ahead_of_the_offset_table(
 def test_alone_the_checkpoint_never_moves_the_offset_table_back(
     checkpoint: Document, committed: Commit | None, origin: Origin, offset: int
 ) -> None:
-    assert start(checkpoint, committed, alone=True, in_table=True) == StartPosition(origin, offset)
+    assert start(checkpoint, committed, alone=True, with_rows=True) == StartPosition(origin, offset)
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,8 @@ EXAMPLES = {
     "kafka.check.crcs": ("false", False),
     "kafka.group.id": ("g", "g"),
     "kafka.group.instance.id": ("node-1", "node-1"),
+    "kafka.transactional.id": (" copy-1 ", "copy-1"),
+    "kafka.transaction.timeout.ms": ("90000", 90_000),
     "kafka.session.timeout.ms": ("6000", 6_000),
     "group.maxSilence": ("10m", 600_000),
     "kafka.heartbeat.interval.ms": ("1000", 1_000),

@@ -214,7 +214,7 @@ def test_a_known_java_class_is_its_partitioner(java: str, name: str) -> None:
     [
         ("kafka.key.serializer", "keys and values are written as bytes"),
         ("kafka.value.serializer", "keys and values are written as bytes"),
-        ("kafka.transactional.id", "transactions are not supported yet, so a retried task may repeat records"),
+        ("kafka.transactional.id", "format('streamgroup') cannot write in transactions"),
         ("kafka.interceptor.classes", "an interceptor is a Java class"),
         ("kafka.config.providers", "streamgroup would take references such as"),
         ("kafka.zookeeper.connect", "streamgroup names it differently. Set 'zookeeper.connect'"),

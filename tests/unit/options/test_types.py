@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroup.advice import OffsetLocation, StoredIn
+from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, ConfiguredOffsets, TopicPartition
 from streamgroup.options.types import (
     ClientOptions,
@@ -17,6 +18,7 @@ from streamgroup.options.types import (
     SplitOptions,
     Subscription,
 )
+from tests.unit.options.reads import stream
 
 
 def source(group: GroupOptions | None) -> SourceOptions:
@@ -84,3 +86,19 @@ def test_the_offsets_are_stored_where_the_mode_and_the_storage_say(
 ) -> None:
     group = GroupOptions("etl", mode, offsets_storage=storage, dual_commit=dual)
     assert group.offset_location == OffsetLocation("etl", stored_in)
+
+
+def test_transactions_commit_the_offsets_of_members() -> None:
+    group = stream(offsets__store="transaction", kafka__transactional__id="copy").group
+    assert (group.in_transaction, group.store_url, group.transactional_id) == (True, "", "copy")
+    assert group.transaction_timeout_ms == 600_000
+    with pytest.raises(ConfigError, match=r"^cannot use offsets.store=transaction with group.mode=commit"):
+        stream(offsets__store="transaction", group__mode="commit")
+    with pytest.raises(ConfigError, match=r"^cannot use offsets\.store with a group .* in ZooKeeper"):
+        stream(offsets__store="transaction", zookeeper__connect="zk1")
+
+
+def test_without_transactions_their_options_have_no_effect() -> None:
+    (note,) = stream(kafka__transactional__id="copy", kafka__transaction__timeout__ms="1000").notes
+    assert "kafka.transactional.id, kafka.transaction.timeout.ms" in note
+    assert "set offsets.store=transaction" in note

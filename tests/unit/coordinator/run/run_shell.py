@@ -134,6 +134,7 @@ class Shell:
         self.out: list[Any] = []
         """All actions of the last event and of the coordinator's answers that followed from it."""
         self.questions: dict[int, interface.Question] = {}
+        self.asked_questions: list[interface.Question] = []
         rng = random.Random(1)
         self.ledger = ledger_of(group, "r1", "lineage")
         machine = machine_of(given, group, rng, lambda tp: False)
@@ -180,6 +181,7 @@ class Shell:
                         self.lines.append(text)
                     case interface.Ask(task, question):
                         self.questions[task] = question
+                        self.asked_questions.append(question)
                     case interface.Follow(topics):
                         queue.append(interface.TopicsRead(self.logs.snapshot, topics))
         return self.out

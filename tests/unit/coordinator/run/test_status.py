@@ -21,7 +21,7 @@ from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.logline import message_of, parse
 from streamgroup.model import INITIAL_DOCUMENT, Document, FetchRange, FetchTask, OffsetRange, TopicPartition
-from tests.unit.coordinator.run.run_shell import P0, P1, PLAN, Shell
+from tests.unit.coordinator.run.run_shell import P0, P1, PLAN, Shell, config
 
 
 def batch() -> InFlightBatch:
@@ -80,7 +80,7 @@ class Reports:
         self.skipped: list[tuple[Document, SkippedBatchError]] = []
         self.pace = Pace()
         self.completion = BatchCompletion(
-            self.shell.member, self.actions.extend, lambda *skipped: self.skipped.append(skipped), self.pace
+            self.shell.member, self.actions.extend, lambda *skipped: self.skipped.append(skipped), self.pace, config()
         )
 
     def sunk(self, document: Document, query: Mapping[str, Any] = QUERY) -> Any:

@@ -185,7 +185,7 @@ def test_an_answer_to_a_request_of_an_earlier_assignment_is_dropped(action: Any)
 
 def test_what_a_sink_stores_has_the_claim_of_each_range() -> None:
     made, _ = store(a=mine(10, claim=4), b=mine(0))
-    made.planned([A, B])
+    made.planned([OffsetRange(A, 10, 20), OffsetRange(B, 0, 5)])
     ranges = [OffsetRange(A, 10, 20), OffsetRange(B, 0, 5), OffsetRange(C, 0, 1)]
     after = {one.partition: CommittedOffset(one.until) for one in ranges}
     claims = dict(zip((A, B, C), (4, 1, 0), strict=True))
@@ -209,7 +209,7 @@ def known(made: TableOffsetStore) -> int | None:
 
 def planned_claims(made: TableOffsetStore, *partitions: TopicPartition) -> list[int]:
     """The claims of a batch of `partitions` that is planned now."""
-    made.planned(partitions)
+    made.planned(OffsetRange(tp, 0, 1) for tp in partitions)
     return claims_of(made, *partitions)
 
 

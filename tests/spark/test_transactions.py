@@ -1,0 +1,201 @@
+"""Records and offsets in one transaction of Kafka: consumers of `read_committed` see each record once."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+import streamgroup
+from streamgroup.spark.exactly_once import ExactlyOnceSink, _TransactionWriter
+from tests.conftest import MakeTopic
+from tests.spark.support import Load, Streams, committed, log_ends
+from tests.spark.test_restart import forget_last_commit
+from tests.waiting import soon, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.live]
+
+Write = Callable[[DataFrame, int], None]
+
+
+class Copies:
+    """Queries of one group that copy the records of `load` to the topic `out`."""
+
+    def __init__(self, load: Load, streams: Streams, out: str) -> None:
+        self.load, self.streams, self.out = load, streams, out
+        self.group = f"{out}-group"
+
+    def sink(self, **options: Any) -> ExactlyOnceSink:
+        return streamgroup.exactly_once(
+            self.out, **{"kafka.bootstrap.servers": self.load.server.bootstrap_servers}, **options
+        )
+
+    def start(
+        self, name: str, write: Write | None = None, columns: tuple[str, ...] = ("value",), **options: Any
+    ) -> StreamingQuery:
+        trigger = options.pop("trigger", {"availableNow": True})
+        read = {name: value for name, value in {"offsets__store": "transaction", **options}.items() if value}
+        rows = self.streams.read(self.load.server, self.load.topic, self.group, **read).selectExpr(*columns)
+        writer = rows.writeStream.foreachBatch(write or self.sink()).trigger(**trigger)
+        query = writer.option("checkpointLocation", str(self.streams.home / f"{name}-checkpoint")).start()
+        self.streams.add(query)
+        return query
+
+    def run(self, name: str, write: Write | None = None, **options: Any) -> None:
+        assert self.start(name, write, **options).awaitTermination(90)
+
+    def fails(self, name: str, cause: str, write: Write | None = None, **options: Any) -> None:
+        with pytest.raises(StreamingQueryException, match=cause):
+            self.run(name, write, **options)
+
+    def values(self) -> list[str]:
+        """The values of `out` that a consumer of `read_committed` sees, those of each partition in order."""
+        settings = {"enable.partition.eof": True, "isolation.level": "read_committed", "group.id": "unused"}
+        consumer = Consumer({"bootstrap.servers": self.load.server.direct_servers, "log_level": 0, **settings})
+        found: list[str] = []
+        with closing(consumer):
+            left = set(consumer.list_topics(self.out, timeout=20).topics[self.out].partitions)
+            consumer.assign([TopicPartition(self.out, partition, 0) for partition in left])
+            deadline = soon(30)
+            while left:
+                assert soon(0) < deadline, f"the ends of partitions {left} are not reached"
+                for message in consumer.consume(1_000, 0.2):
+                    if message.error() is None:
+                        found.append(message.value().decode())
+                    else:
+                        assert message.error().code() == KafkaError._PARTITION_EOF
+                        left.discard(message.partition())
+        return found
+
+    def check(self) -> None:
+        """Each record is in `out` once, those of one source partition in order, and the group has their ends."""
+        found = self.values()
+        assert Counter(found) == Counter(self.load.sent)
+        ends = log_ends(self.load.server, self.load.topic, self.load.partitions)
+        assert committed(self.load.server, self.group, self.load.topic) == ends
+
+
+@pytest.fixture
+def copies(load: Load, streams: Streams, make_topic: MakeTopic) -> Copies:
+    return Copies(load, streams, make_topic(load.server, 3))
+
+
+def test_each_record_is_visible_once_and_the_group_has_the_offsets(copies: Copies) -> None:
+    copies.load.send(200)
+    copies.run("one", maxOffsetsPerTrigger=60)
+    copies.check()
+    copies.load.send(50)
+    copies.run("one")
+    copies.check()
+
+
+def test_the_records_of_a_key_keep_their_order(copies: Copies) -> None:
+    copies.load.send(400)
+    keyed = "cast(partition as string) as key", "value"
+    copies.run("one", columns=keyed, maxOffsetsPerTrigger=150)
+    copies.check()
+    of_partition = defaultdict(list)
+    for value in copies.values():
+        of_partition[value.split("-")[-2]].append(int(value.split("-")[-1]))
+    assert all(numbers == sorted(numbers) for numbers in of_partition.values())
+
+
+def test_a_copy_of_the_partitions_needs_no_shuffle(copies: Copies) -> None:
+    copies.load.send(200)
+    copies.run("one", copies.sink(clustered=True), columns=("value", "partition"))
+    copies.check()
+
+
+def test_rows_of_a_partition_in_two_tasks_are_refused_without_a_shuffle(copies: Copies) -> None:
+    copies.load.send(200)
+    copies.fails(
+        "one", "in a transaction from two tasks", copies.sink(clustered=True), columns=("value", "0 as partition")
+    )
+    assert copies.values() == []
+    copies.run("one", columns=("value", "0 as partition"))
+    copies.check()
+
+
+def test_a_batch_that_is_committed_but_not_in_sparks_checkpoint_is_not_written_again(copies: Copies) -> None:
+    copies.load.send(100)
+    copies.run("one")
+    forget_last_commit(copies.streams, "one")
+    copies.load.send(100)
+    copies.run("one")
+    copies.check()
+
+
+def test_a_batch_whose_query_ends_before_the_commit_is_written_again(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records stay in the log, in an aborted transaction."""
+    copies.load.send(100)
+
+    def ends(*_: Any) -> None:
+        raise RuntimeError("the query ends here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_TransactionWriter, "_commit", ends)
+        patched.setattr(_TransactionWriter, "_abort", lambda _: None)  # as if the process were killed
+        copies.fails("one", "the query ends here")
+    copies.run("one")
+    copies.check()
+
+
+def test_a_batch_whose_query_ends_after_the_commit_is_not_written_again(copies: Copies) -> None:
+    copies.load.send(100)
+    sink = copies.sink()
+
+    def ends_after(batch: DataFrame, batch_id: int) -> None:
+        sink(batch, batch_id)
+        raise RuntimeError("the query ends here")
+
+    copies.fails("one", "the query ends here", ends_after)
+    copies.load.send(20)
+    copies.run("one")
+    copies.check()
+
+
+def test_a_new_checkpoint_goes_on_at_the_offsets_of_the_transactions(copies: Copies) -> None:
+    copies.load.send(100)
+    copies.run("one")
+    copies.load.send(100)
+    copies.run("two")
+    copies.check()
+
+
+def test_two_members_share_the_partitions_and_one_takes_over(copies: Copies) -> None:
+    copies.load.send(200)
+    first = copies.start("one", trigger={"processingTime": "1 second"}, maxOffsetsPerTrigger=40)
+    second = copies.start("two", trigger={"processingTime": "1 second"}, maxOffsetsPerTrigger=40)
+    wait_until(lambda: all(query.lastProgress for query in (first, second)), "both write", 60)
+    copies.load.send(200)
+    second.stop()
+    ends = log_ends(copies.load.server, copies.load.topic, copies.load.partitions)
+    wait_until(lambda: committed(copies.load.server, copies.group, copies.load.topic) == ends, "all is committed", 90)
+    assert streamgroup.drain(first).drained
+    copies.check()
+
+
+def test_a_source_without_the_option_is_refused(copies: Copies) -> None:
+    copies.load.send(10)
+    copies.fails("one", "Set its option offsets.store=transaction", offsets__store="")
+    assert copies.values() == []
+
+
+def test_a_sink_that_commits_no_offsets_is_found_out(copies: Copies) -> None:
+    copies.load.send(10)
+    copies.fails("one", r"no transaction has committed it.*streamgroup\.exactly_once", lambda batch, _: batch.count())
+
+
+def test_a_timeout_above_the_brokers_limit_is_refused(copies: Copies) -> None:
+    copies.load.send(10)
+    copies.fails("one", "is above transaction.max.timeout.ms", kafka__transaction__timeout__ms=3_600_000)
+    assert copies.values() == []
