@@ -54,6 +54,7 @@ from streamgroup.cli._properties import without_prefix
 from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
 from streamgroup.kafka.cluster.configs import broker_config
 from streamgroup.kafka.cluster.interface import Cluster, kafka_of, open_cluster
+from streamgroup.kafka.cluster.transactions import open_transactions
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.records import kernel
 from streamgroup.kafka.wire.kafka07 import LATEST_TIME, OffsetsRequest07
@@ -234,6 +235,7 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
                 yield from _without_brokers(where, error, servers, options)
                 return
             problem = _of_offsets_topic(cluster, snapshot) if snapshot.dialect is Dialect.KAFKA else ""
+            transactions = list(_of_transactions(cluster)) if snapshot.dialect is Dialect.KAFKA else []
     except StreamGroupError as error:
         yield Finding(where, CheckVerdict.FAIL, str(error))
         return
@@ -246,6 +248,36 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
                 coordinates |= row.used is not None
     if coordinates and problem:
         yield Finding("groups", CheckVerdict.WARN, problem)
+    yield from transactions
+
+
+def _of_transactions(cluster: Cluster) -> Iterator[Finding]:
+    """Yield a finding for the open transactions. None without transactions, and for brokers before 3.0."""
+    deadline = cluster.deadline()
+    try:
+        found = open_transactions(kafka_of(cluster, deadline), deadline)
+    except StreamGroupError:  # few clusters have transactions, and an older broker lists none
+        return
+    now_ms = int(time.time() * 1000)
+    late = [one for one in found if one.is_overdue(now_ms)]
+    if late:
+        oldest = late[0]
+        yield Finding(
+            "transactions",
+            CheckVerdict.WARN,
+            f"{oldest.transactional_id!r} has been {oldest.state} for {(now_ms - oldest.started_ms) // 1000} s, with a "
+            f"timeout of {oldest.timeout_ms // 1000} s. Consumers with isolation.level=read_committed wait at "
+            f"{name_some(oldest.partitions)}. Restart the broker that is its coordinator, or upgrade it (KAFKA-19999). "
+            "To abort it: kafka-transactions.sh --bootstrap-server ... abort --help",
+        )
+    elif found:
+        oldest = found[0]
+        yield Finding(
+            "transactions",
+            CheckVerdict.OK,
+            f"{counted(len(found), 'open transaction')}; the oldest, of {oldest.transactional_id!r}, for "
+            f"{max(0, now_ms - oldest.started_ms) // 1000} s",
+        )
 
 
 def _of_offsets_topic(cluster: Cluster, snapshot: ClusterSnapshot) -> str:

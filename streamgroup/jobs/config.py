@@ -229,6 +229,10 @@ def _url(text: str) -> str:
     return url._replace(username=None, password=None).render_as_string()
 
 
+AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
+KAFKA_FORMAT = "streamgroup"
+
+
 @dataclass(frozen=True, slots=True)
 class Sink:
     """Where the job writes: the settings of section [sink]."""
@@ -242,6 +246,7 @@ class Sink:
     options: Mapping[str, str] = field(default_factory=dict)
     table: str | None = None
     """The name of a table in a catalog of the session."""
+    guarantee: str = AT_LEAST_ONCE
 
     @property
     def target(self) -> str:
@@ -259,6 +264,11 @@ class Sink:
     def writes_database(self) -> bool:
         """Whether its function for `foreachBatch` stores rows and offsets in one transaction."""
         return self.format.lower() == FORMAT
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether its function for `foreachBatch` writes records and offsets in one transaction of Kafka."""
+        return self.guarantee == EXACTLY_ONCE and self.format.lower() == KAFKA_FORMAT
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -323,6 +333,7 @@ class _Reader(JobFileReader):
         source = self.options(SOURCE, sections.get(SOURCE), 'the options of format("streamgroup")')
         if in_database:
             values[SINK]["options"] = read_database(self, values[SINK], of_database, source)
+        self._check_guarantee(values[SINK], source)
         parsed = self._parsed(source)
         if in_database and parsed is not None and parsed.group is not None and not parsed.group.group_id:
             self.problems.append(
@@ -360,6 +371,25 @@ class _Reader(JobFileReader):
             except ConfigError as error:
                 self.problems.append(f"[source]: {error}")
         return None
+
+    def _check_guarantee(self, sink: Mapping[str, Any], source: dict[str, str]) -> None:
+        """Check [sink] guarantee. With transactions of Kafka, add their option to `source`."""
+        guarantee, kind = sink.get("guarantee", AT_LEAST_ONCE), str(sink.get("format", "")).lower()
+        if guarantee not in {AT_LEAST_ONCE, EXACTLY_ONCE}:
+            self.problems.append(f"invalid value for [sink] guarantee: expected {AT_LEAST_ONCE!r} or {EXACTLY_ONCE!r}")
+        elif guarantee == EXACTLY_ONCE and kind == KAFKA_FORMAT:
+            if "offsets.store" not in {name.lower() for name in source}:
+                self.note(SOURCE, {"offsets.store": "transaction"}, origin="[sink] guarantee")
+                source["offsets.store"] = "transaction"
+            try:
+                parse_sink(sink.get("options", {}), strict=True)
+            except ConfigError as error:
+                self.problems.append(f"[sink.options]: {error}")
+        elif guarantee == EXACTLY_ONCE and kind != FORMAT:
+            self.problems.append(
+                f"cannot use [sink] guarantee {EXACTLY_ONCE!r} with format {kind!r}: only {KAFKA_FORMAT!r} and "
+                f"{FORMAT!r} store offsets and rows in one transaction. Use one of them, or leave guarantee out"
+            )
 
     def _check_sink(self, sink: dict[str, Any]) -> None:
         kind = str(sink.get("format", "")).lower()

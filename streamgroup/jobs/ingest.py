@@ -26,7 +26,9 @@ from streamgroup.jobs.following import Following, ends_of_logs, trigger_options
 from streamgroup.jobs.job_run import file_options, job_session, run_command
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import HadoopFiles
+from streamgroup.options.parse import parse_sink
 from streamgroup.spark.dead_letters import DeadLetters, Write, check_columns, dead_letters
+from streamgroup.spark.exactly_once import ExactlyOnceSink
 from streamgroup.spark.parsed_rows import with_parsed
 from streamgroup.spark.queries import driver_context, query_id_of_thread
 from streamgroup.spark.sql_sink import SqlSink
@@ -70,7 +72,7 @@ def run(job: JobConfig) -> None:
             following.finish_on_signal(stop.name, job.stop.timeout_seconds)
 
 
-def follow_to_the_end(following: Following, store: DeadLetters | DatabaseRows | None, stop: StopRequest) -> bool:
+def follow_to_the_end(following: Following, store: DeadLetters | RowsWithOffsets | None, stop: StopRequest) -> bool:
     """Call `Following.follow`. Raise the error of `store`, which Spark wraps in two stack traces."""
     try:
         return following.follow(stop)
@@ -80,25 +82,28 @@ def follow_to_the_end(following: Following, store: DeadLetters | DatabaseRows | 
         raise
 
 
-class DatabaseRows:
-    """The function for `foreachBatch` that stores rows in a database. `error` is the last one that it has raised."""
+class RowsWithOffsets:
+    """The function for `foreachBatch` that stores rows and offsets in one transaction, of a database or of Kafka.
+
+    `error` is the last one that it has raised.
+    """
 
     def __init__(self, sink: Sink) -> None:
-        self._store = SqlSink(sink.options)
+        self._write = transaction_of(sink)
         self.error: StreamGroupError | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         try:
-            self._store(rows, batch)
+            self._write(rows, batch)
         except StreamGroupError as error:
             self.error = error
             raise
 
 
-def store_of(spark: SparkSession, job: JobConfig) -> DeadLetters | DatabaseRows | None:
+def store_of(spark: SparkSession, job: JobConfig) -> DeadLetters | RowsWithOffsets | None:
     """Return the function for `foreachBatch`; None for a job that writes into a streaming sink of Spark."""
     if job.parser is None:
-        return DatabaseRows(job.sink) if job.sink.writes_database else None
+        return RowsWithOffsets(job.sink) if job.sink.writes_database or job.sink.in_transaction else None
     to = job.dead_letters
     return dead_letters(
         job.parser,
@@ -111,7 +116,7 @@ def store_of(spark: SparkSession, job: JobConfig) -> DeadLetters | DatabaseRows 
     )
 
 
-def start(spark: SparkSession, job: JobConfig, store: DeadLetters | DatabaseRows | None) -> StreamingQuery:
+def start(spark: SparkSession, job: JobConfig, store: DeadLetters | RowsWithOffsets | None) -> StreamingQuery:
     """Start the query, after its checkpoint has claimed the directory of a file sink."""
     rows = spark.readStream.format("streamgroup").options(**job.source).load()
     if isinstance(store, DeadLetters):
@@ -138,7 +143,7 @@ def start(spark: SparkSession, job: JobConfig, store: DeadLetters | DatabaseRows
     return query
 
 
-def _writer(rows: DataFrame, sink: Sink, store: DatabaseRows | None) -> Any:
+def _writer(rows: DataFrame, sink: Sink, store: RowsWithOffsets | None) -> Any:
     if store is not None:
         return rows.writeStream.outputMode(sink.output_mode).foreachBatch(store)
     writer: Any = rows.writeStream.format(sink.format).outputMode(sink.output_mode).options(**sink.options)
@@ -197,16 +202,22 @@ def say(line: str, *, error: bool = False) -> None:
 def writer_of(spark: SparkSession, sink: Sink) -> Write:
     """Return the function that writes a batch, given its rows and its number.
 
-    Files and Delta tables write each batch once, because they know its number. A database does, because it stores the
-    offsets with the rows. Other formats write the rows of a batch again if Spark repeats it.
+    Files and Delta tables write each batch once, because they know its number. A database does, and Kafka in
+    transactions, because they store the offsets with the rows. Other formats write the rows of a batch again if Spark
+    repeats it.
     """
-    if sink.writes_database:
-        write: Write = SqlSink(sink.options)
+    if sink.writes_database or sink.in_transaction:
+        write: Write = transaction_of(sink)
     else:
         write = _FileSink(spark, sink) if sink.writes_files else lambda rows, batch: _append(rows, batch, sink)
     if not sink.columns:
         return write
     return lambda rows, batch: write(rows.selectExpr(*sink.columns), batch)
+
+
+def transaction_of(sink: Sink) -> Write:
+    """Return the function that stores the rows of a batch with its offsets."""
+    return ExactlyOnceSink(parse_sink(sink.options)) if sink.in_transaction else SqlSink(sink.options)
 
 
 def _append(rows: DataFrame, batch: int, sink: Sink) -> None:

@@ -194,6 +194,14 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
             "Spark's output mode: `append` (the default), `update` or `complete`.",
             default='"append"',
         ),
+        Key(
+            "guarantee",
+            TEXT,
+            "`exactly-once` writes the rows of a batch and the offsets in one transaction, with the format "
+            "`streamgroup` (into the cluster of the source) or `streamgroup-sql`. `at-least-once` may repeat a batch "
+            "after a failure.",
+            default='"at-least-once"',
+        ),
         Key("options", OPTIONS, "Options that Spark passes to the sink."),
     ),
     PARSER: (
@@ -240,5 +248,5 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
 }
 """The keys of all sections of an ingest job but `source`, whose keys are the options of `format("streamgroup")`."""
 
-BATCH_SINK = tuple(key for key in SECTIONS[SINK] if key.name not in ("checkpoint", "output_mode"))
+BATCH_SINK = tuple(key for key in SECTIONS[SINK] if key.name not in ("checkpoint", "output_mode", "guarantee"))
 """The keys of the sink of a job that writes batches."""

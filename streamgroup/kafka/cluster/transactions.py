@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from streamgroup.errors import BrokerError, ConfigError, ErrorCode, TransportError, UnsupportedVersionError
 from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.producer.batch import ProducerIdentity
 from streamgroup.kafka.producer.transaction import (
     AskCoordinator,
     Dialogue,
@@ -19,7 +21,12 @@ from streamgroup.kafka.producer.transaction import (
     TransactionalProducer,
 )
 from streamgroup.kafka.wire.messages.group import GROUP_KEY, TRANSACTION_KEY
-from streamgroup.model import Broker
+from streamgroup.kafka.wire.messages.transactions import (
+    DescribedTransaction,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from streamgroup.model import Broker, TopicPartition
 
 T = TypeVar("T")
 
@@ -57,6 +64,57 @@ def has_transactions_v2(cluster: KafkaCluster, deadline: float) -> bool:
             f"cannot write in a transaction: {error}. Transactions that commit the offsets of a member need Kafka 2.5 "
             "or later. Leave offsets.store=transaction out: then a record may be written twice"
         ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that its coordinator has not ended. Times are milliseconds."""
+
+    transactional_id: str
+    state: str
+    """`Ongoing`, or `PrepareCommit` or `PrepareAbort` while its end is written to the partitions."""
+    producer: ProducerIdentity
+    started_ms: int
+    """Since 1970."""
+    timeout_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+    def is_overdue(self, now_ms: int) -> bool:
+        """Return whether the coordinator should have ended it before. It looks for old transactions every 10 s."""
+        return now_ms > self.started_ms + self.timeout_ms + _COORDINATOR_LOOKS_MS
+
+
+_OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+_COORDINATOR_LOOKS_MS = 30_000
+
+
+def open_transactions(cluster: KafkaCluster, deadline: float) -> list[OpenTransaction]:
+    """Return the open transactions of all ids that the user may describe, the oldest first (KIP-664).
+
+    Raises UnsupportedVersionError for brokers before 3.0, TransportError, BrokerError.
+    """
+    found = []
+    for node in sorted(cluster.snapshot((), deadline).brokers):
+        listed = cluster.call(ListTransactionsRequest(state_filters=_OPEN_STATES), node, deadline)
+        if listed.error_code:
+            raise BrokerError(listed.error_code, f"cannot list the transactions of broker {node}")
+        ids = tuple(one.transactional_id for one in listed.transaction_states)
+        if not ids:
+            continue
+        described = cluster.call(DescribeTransactionsRequest(transactional_ids=ids), node, deadline)
+        found += [_opened(one) for one in described.transaction_states if not one.error_code]  # else it has ended
+    return sorted(found, key=lambda one: one.started_ms)
+
+
+def _opened(one: DescribedTransaction) -> OpenTransaction:
+    return OpenTransaction(
+        one.transactional_id,
+        one.transaction_state,
+        ProducerIdentity(one.producer_id, one.producer_epoch),
+        one.transaction_start_time_ms,
+        one.transaction_timeout_ms,
+        tuple(TopicPartition(topic.topic, number) for topic in one.topics for number in topic.partitions),
+    )
 
 
 class TransactionRunner:

@@ -449,6 +449,34 @@ def test_a_sink_in_a_database_needs_a_group(tmp_path: Path, change: str) -> None
     assert "cannot use format 'streamgroup-sql' without a group" in problem(tmp_path, source + DATABASE, "a")
 
 
+def into_kafka(guarantee: str, options: str = 'topic = "copy", "kafka.bootstrap.servers" = "b:1"') -> str:
+    return sink("streamgroup", checkpoint="/c", guarantee=guarantee) + f"options = {{ {options} }}\n"
+
+
+def test_exactly_once_into_kafka_commits_the_offsets_in_the_transactions_of_the_sink(tmp_path: Path) -> None:
+    job = read(tmp_path, into_kafka("exactly-once"))
+    assert job.source["offsets.store"] == "transaction"
+    assert (job.sink.in_transaction, job.sink.options["topic"]) == (True, "copy")
+    job = read(tmp_path, into_kafka("at-least-once"))
+    assert "offsets.store" not in job.source
+    assert not job.sink.in_transaction
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (into_kafka("twice"), "[sink] guarantee: expected 'at-least-once' or 'exactly-once'"),
+        (into_kafka("exactly-once", '"kafka.batch.sise" = "1"'), "[sink.options]: "),
+        (
+            sink("parquet", path="/p", checkpoint="/c", guarantee="exactly-once"),
+            "only 'streamgroup' and 'streamgroup-sql' store offsets and rows in one transaction",
+        ),
+    ],
+)
+def test_a_guarantee_that_the_sink_cannot_give_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    assert said in problem(tmp_path, text)
+
+
 def test_the_connection_that_the_offsets_inherit_is_printed_without_the_secret(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     for password, shown in (("env:PASSWORD", "env:PASSWORD"), ("hunter2", "[hidden]")):

@@ -529,7 +529,7 @@ def test_the_error_of_a_database_is_raised_without_the_stack_traces_of_spark(
     options = {"url": f"sqlite:///{tmp_path}/shop.db", "dbtable": "orders"}
     job = dataclasses.replace(load(EXAMPLE, "a", {}), sink=Sink("streamgroup-sql", options=options))
     store = ingest.store_of(cast("SparkSession", None), job)
-    assert isinstance(store, ingest.DatabaseRows)
+    assert isinstance(store, ingest.RowsWithOffsets)
     with pytest.raises(ConfigError):
         store(cast("DataFrame", Rows()), 0)
     following = Following(failing("ConfigError", "a trace"), ingest.say, no_ends)

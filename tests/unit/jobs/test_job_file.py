@@ -376,6 +376,7 @@ def test_the_defaults_of_keys_are_those_of_the_job() -> None:
     defaults = {key.name: key.default for keys in INGEST_SECTIONS.values() for key in keys if key.default}
     assert defaults == {
         "output_mode": f'"{config.Sink("x").output_mode}"',
+        "guarantee": f'"{config.Sink("x").guarantee}"',
         "timeout_seconds": f"{StopSettings().timeout_seconds:g}",
     }
 
