@@ -258,7 +258,10 @@ class ConsumerMembership(GroupMember):
             self._send_heartbeat(Purpose.CONSUMER_HEARTBEAT)
 
     def _send_heartbeat(self, purpose: Purpose) -> None:
-        known, self._reporting = self._reported, self._now_reported()
+        # The answer that assigned the withheld partitions may have been lost: after a connection broke, the coordinator
+        # may still read a request from it. It repeats an unchanged assignment only if a heartbeat has all fields.
+        known = None if self._withheld else self._reported
+        self._reporting = self._now_reported()
         build = requests.consumer_heartbeat(
             self._config,
             self._member_id,

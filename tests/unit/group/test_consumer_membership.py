@@ -609,6 +609,23 @@ def test_the_number_of_partitions_to_come_is_the_target_without_those_owned() ->
     assert d.only(ev.Withheld).count == 0
 
 
+def test_an_assignment_whose_answer_was_lost_is_asked_for_again() -> None:
+    """The coordinator reads a heartbeat of a broken connection after those of the next one, and nobody its answer."""
+    world, a = founded()
+    batch = a.begin()
+    b = world.query("B")
+    world.run(12)
+    a.sink(batch)
+    a.poll()
+    world.run(1)
+    assert (b.held, b.member.awaited) == ([], 1)
+    member = world.group.members[b.ledger.member_id]
+    late = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member.member_id, member_epoch=member.epoch)
+    assert world.group.heartbeat(late).assignment is not None
+    world.run(12)
+    assert (b.held, b.member.complete) == ([1], True)
+
+
 @pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
 def test_a_member_that_may_not_describe_its_group_waits_for_nothing(code: int) -> None:
     d = ConsumerDriver().joining()
