@@ -23,6 +23,7 @@ from streamgroup.kafka.wire.messages.admin import (
     DescribeGroupsResponse,
 )
 from streamgroup.kafka.wire.messages.group import (
+    ConsumerGroupHeartbeatRequest,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
@@ -158,6 +159,9 @@ class SimBroker:
             return
         if isinstance(request, OffsetCommitRequest) and not self._coordinator.refusal_of_commit(request):
             self.accepted(sender, request)
+        if isinstance(request, ConsumerGroupHeartbeatRequest):
+            process = cast("Process", sender)
+            process.was_replaced = self.is_replaced(process)
         self._coordinator.handle(request, self.version(type(request)), reply)
 
     def accepted(self, sender: Sender, request: OffsetCommitRequest) -> None:

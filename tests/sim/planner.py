@@ -101,7 +101,6 @@ class SimEvents(RunEvents):
             case Resolve(generation, partitions):
                 process.member.wanted = {**process.member.wanted, generation: partitions}
             case ev.Fail(error):
-                process.was_replaced = process.world.keeper.is_replaced(process)
                 process.clock.note(process.name, f"fails: {error}"[:160])
             case ev.Lost(reason):
                 process.world.checker.lost(process, reason)

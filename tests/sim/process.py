@@ -126,7 +126,8 @@ class Process:
         """Batches that were interrupted: each may be repeated."""
         self._assigned = ("", -1)
         self.was_replaced = False
-        """Whether another process had the place of its static member when its query failed."""
+        """Whether another process had the place of its static member when the coordinator read its last heartbeat. The
+        session of the other may end while the answer is on its way."""
         self._gave_up = self._too_early = False
         self._waits_since: float | None = None
         """Since when it has something to do before it rejoins, or gives up what was revoked."""

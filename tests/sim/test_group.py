@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from types import SimpleNamespace
 from typing import Any
 
 from streamgroup.errors import ErrorCode as E
+from streamgroup.group.consumer_membership import ConsumerMembership
+from streamgroup.group.timing import MemberConfig
 from streamgroup.kafka.wire.messages.group import (
+    ConsumerGroupHeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
@@ -13,8 +18,12 @@ from streamgroup.kafka.wire.messages.group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from tests.fakes.consumer_group import ConsumerGroup, Release
 from tests.fakes.group import Group, GroupState
 from tests.sim.clock import SimulatedClock
+from tests.sim.scenarios import queries
+from tests.sim.settings import Settings
+from tests.sim.world import World
 
 
 class Client:
@@ -196,3 +205,29 @@ def test_a_coordinator_that_moves_forgets_a_rebalance_under_way() -> None:
     group.reload(answer=False, ready_at=clock.now)
     assert (group.state, group.generation) == (GroupState.STABLE, 1)
     assert list(group.members) == [first.member_id]
+
+
+def test_who_has_the_place_of_a_static_member_counts_when_the_coordinator_reads_the_heartbeat() -> None:
+    """The session of the other may end while the answer is on its way."""
+    world = World("place", Settings(queries(1), consumers=Release()))
+    process: Any = SimpleNamespace(query=SimpleNamespace(instance_id="s"), was_replaced=False)
+
+    def beats(member_id: str) -> bool:
+        process.membership = ConsumerMembership(MemberConfig("g"), random.Random(0))
+        process.membership._member_id = member_id
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=member_id,
+            member_epoch=0,
+            instance_id="s",
+            rebalance_timeout_ms=1,
+            topic_partitions=(),
+        )
+        world.broker.handle(world.broker.node, request, lambda response: None, process)
+        return bool(process.was_replaced)
+
+    assert [beats("first"), beats("first"), beats("second")] == [False, False, True]
+    group = world.broker.group
+    assert isinstance(group, ConsumerGroup)
+    group.remove("first")
+    assert process.was_replaced
