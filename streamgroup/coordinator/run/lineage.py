@@ -14,6 +14,7 @@ from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.steps import NOW, Steps, Until
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.group import events as ev
+from streamgroup.group.requests import LEAVES_FOR_A_WHILE
 from streamgroup.group.user_data import RunIdentity, decode_identity, encode_identity, identity_in
 from streamgroup.model import GroupDescription, GroupState, MemberDescription
 
@@ -167,10 +168,11 @@ def find_duplicates(group: GroupDescription, me: RunIdentity, member_id: str) ->
     A member has precedence if it is admitted, or if its run id sorts before the run id of `me`. All members decide from
     the same description, so exactly one of several that join at once is not refused. Under the consumer protocol no
     member shows whether it is admitted, so each member counts. The time that `me` waits for it decides (`patience`).
+    There a static member that has stopped is still described, for a process that may take its place.
     """
     duplicates = {}
     for member in group.members:
-        other = identity_of(member)
+        other = identity_of(member) if member.epoch != LEAVES_FOR_A_WHILE else None
         if other is None or member.member_id == member_id or other.lineage != me.lineage or other.run == me.run:
             continue
         if other.admitted is not False or other.run < me.run:
@@ -178,10 +180,10 @@ def find_duplicates(group: GroupDescription, me: RunIdentity, member_id: str) ->
     return duplicates
 
 
-def _has_lineage(group: GroupDescription, me: RunIdentity) -> bool:
-    """Return whether another member has the lineage of `me`."""
+def _may_be_admitted(group: GroupDescription, me: RunIdentity) -> bool:
+    """Return whether another member has the lineage of `me` and can show that it is admitted."""
     others = filter(None, map(identity_of, group.members))
-    return any(other.lineage == me.lineage and other.run != me.run for other in others)
+    return any(o.lineage == me.lineage and o.run != me.run and o.admitted is not None for o in others)
 
 
 class DuplicateLineageCheck:
@@ -207,6 +209,8 @@ class DuplicateLineageCheck:
 
         A missing response resets all these times.
         """
+        self._there_before: frozenset[str] | None = None
+        """Run ids of the duplicates that every description of this membership has had; None before the first one."""
         self._ask_at: float | None = None
         self._asked_at = -math.inf
         self._clear = True
@@ -245,7 +249,7 @@ class DuplicateLineageCheck:
     def lost(self) -> None:
         """Withdraw the admission: a member that joins again counts as one that joined later."""
         self.admitted = self.asking = self.is_unchecked = False
-        self._undescribed = None
+        self._undescribed = self._there_before = None
         self._first_generation = None
 
     def due_in(self, now: float) -> float:
@@ -268,14 +272,14 @@ class DuplicateLineageCheck:
             return None
         self._undescribed = None
         self.is_unchecked = any(member.hides_user_data for member in group.members if not self._is_me(member))
-        duplicates = find_duplicates(group, self._me, self._member_id)
+        duplicates = self._without_later_joiners(find_duplicates(group, self._me, self._member_id))
         self._has_duplicate = bool(duplicates)
         self._clear &= not duplicates
         self._update_waits(duplicates.keys(), now)
         if not duplicates:
             # A member that was admitted in this generation has not published it yet.
             is_published = not self._is_static or self._generation != self._first_generation
-            self.admitted = is_published or not _has_lineage(group, self._me)
+            self.admitted = is_published or not _may_be_admitted(group, self._me)
             self.asking = not self.admitted
             return None
         run = min(duplicates, key=lambda run: self._waiting_since[self._wait_of(run)])
@@ -284,6 +288,17 @@ class DuplicateLineageCheck:
             raise ConfigError(self._refusal(run, duplicates[run]))
         self._ask_at = now + LOOK_AGAIN_S
         return duplicates[run]
+
+    def _without_later_joiners(self, duplicates: dict[str, MemberDescription]) -> dict[str, MemberDescription]:
+        """Leave out each member of the consumer protocol that has joined after this one.
+
+        All of its descriptions have this member, so it waits and is refused. If this member waited for it, too, both
+        could be refused. Only of two that find each other in their first description the times decide (`patience`).
+        """
+        before = frozenset(duplicates) if self._there_before is None else self._there_before
+        self._there_before = before & duplicates.keys()  # one that was gone and is back has joined
+        is_earlier = self._there_before.__contains__
+        return {run: member for run, member in duplicates.items() if member.epoch is None or is_earlier(run)}
 
     def _is_me(self, member: MemberDescription) -> bool:
         return member.member_id == self._member_id

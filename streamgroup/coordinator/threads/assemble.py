@@ -216,7 +216,11 @@ def member_config(options: SourceOptions, group: GroupOptions) -> MemberConfig:
 LEAST_SESSION_S = 45.0
 """The default of `group.consumer.session.timeout.ms`. A query does not know the broker's setting."""
 _MARGIN_S = 15.0
-"""How much later than its session timeout the broker may remove a dead member of the consumer protocol."""
+"""How much later than its session timeout the broker may remove a dead member of the consumer protocol.
+
+A live member whose session has expired while it slept may be back before the copy of its query that waits for it sees
+that it was away. This time lets it be refused before the other one (R28).
+"""
 
 
 def _dead_member_s(group: GroupOptions) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -482,6 +483,53 @@ def test_of_copies_that_join_under_the_consumer_protocol_one_stays_and_all_other
 
 def test_under_the_consumer_protocol_the_member_that_was_there_stays() -> None:
     assert fates(["a", "b"], {"a": 60.0, "b": 0.0}, 200.0) == {"b": "admitted", "a": "refused"}
+
+
+@given(st.lists(st.sets(st.sampled_from(["r1", "r9"])), max_size=60))
+def test_a_member_that_waits_for_a_dead_one_does_not_wait_for_those_that_join_after_it(
+    joined: list[set[str]],
+) -> None:
+    """Each of them sees this member, so each is refused. Once it saw the dead one leave, it is admitted."""
+    one = check(30.0)
+    one.assigned("me", 1, 0.0)
+    asks(one, 0.0)
+    one.described(group(MINE, consumer("r0")), 0.0)
+    for n, runs in enumerate(joined):
+        now = LOOK_AGAIN_S * n
+        one.asked(now)
+        dead = one.described(group(MINE, consumer("r0"), *map(consumer, sorted(runs))), now)
+        assert dead == consumer("r0")
+    one.described(group(MINE, consumer("r1"), consumer("r9")), 31.0)
+    assert one.admitted
+
+
+def test_a_member_that_comes_back_waits_for_those_that_have_joined_meanwhile() -> None:
+    one = check(30.0)
+    one.assigned("me", 1, 0.0)
+    one.described(group(MINE, consumer("r0")), 0.0)
+    one.lost()
+    one.assigned("me", 2, 5.0)
+    assert one.described(group(MINE, consumer("r9")), 5.0) == consumer("r9")
+    assert not one.admitted
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+def test_a_member_that_was_gone_and_is_back_has_joined_later(is_static: bool) -> None:
+    one = check(30.0, is_static=is_static)
+    one.assigned("me", 1, 0.0)
+    one.described(group(MINE, consumer("r0"), consumer("r9")), 0.0)
+    one.described(group(MINE, consumer("r0")), 1.0)
+    one.described(group(MINE, consumer("r9")), 2.0)
+    assert (one.admitted, one.asking) == (True, False)
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+def test_a_static_member_that_has_stopped_is_no_duplicate_for_as_long_as_its_place_is_kept(is_static: bool) -> None:
+    """The group keeps its place for its next process, in epoch -2."""
+    one = check(is_static=is_static)
+    one.assigned("me", 1, 0.0)
+    assert one.described(group(MINE, replace(consumer("r0"), instance_id="s", epoch=-2)), 0.0) is None
+    assert (one.admitted, one.asking) == (True, False)
 
 
 def test_a_dead_predecessor_delays_its_successor_for_one_session_at_most() -> None:
