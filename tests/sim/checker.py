@@ -458,7 +458,6 @@ class Checker:
         unknown = process.world.keeper.is_put_out(process)
         silent = self._clock.now - process.last_alive_at >= process.settings.session_s - 1e-6
         self._clock.note(process.name, f"lost its membership: {reason}")
-        process.world.lineages.lost(process)
         self.gives_up(process)
         if unknown or silent:
             process.license()

@@ -70,7 +70,7 @@ CONSUMER_BUGS = {
         "of two copies that join at once both are refused",
         refuse_the_one_that_waits_longer,
         frozenset({words.FAILED}),
-        known=(72, 83),
+        scenario="copies-at-once",
         kind=_CONSUMERS,
     ),
     "old-epoch": Bug(

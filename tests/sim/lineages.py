@@ -90,8 +90,6 @@ class Lineages:
         """Whose group could not be described since its newest assignment."""
         self._together: dict[tuple[Process, Process], float] = {}
         """Since when two members of one lineage have been in the group beside each other."""
-        self._lost_at: dict[Process, float] = {}
-        """When each process last lost its membership."""
         self._generation_at = -1e9
         """When a member last had an assignment. With a generation of Kafka all sessions begin anew."""
         if world.settings.describes_groups:
@@ -160,8 +158,6 @@ class Lineages:
 
         A dead one counts from the first description that has it: no process sees that its session began anew. One that
         was refused because of a third run is a member until Spark calls, so this one may be refused because of it.
-        Under the consumer protocol both may be refused because of each other, if this one lost its membership while
-        the other one waited.
         """
         ledger, rivals = process.ledger, {}
         for member in group.members:
@@ -178,17 +174,9 @@ class Lineages:
         return any(
             p.ledger.run == run
             and (p.alive or is_new or max(p.died_at, self._late_at(p)) >= since)
-            and (
-                self._has_begun_its_wait_again(process)
-                or not (is_refusal(p.failure) and f"run {process.ledger.run};" in str(p.failure))
-            )
+            and not (is_refusal(p.failure) and f"run {process.ledger.run};" in str(p.failure))
             for p in self.processes
         )
-
-    def _has_begun_its_wait_again(self, process: Process) -> bool:
-        settings = self._world.settings
-        longest = 3 * settings.session_s + GRACE_S  # its own wait, after the longest one of another member
-        return settings.consumers is not None and self._clock.now - self._lost_at.get(process, -1e9) <= longest
 
     def _late_at(self, process: Process) -> float:
         """When a packet that its system had yet to send renewed its session: no member can see that it is dead."""
@@ -210,10 +198,6 @@ class Lineages:
         self._uninformed.discard(process)
         self._generation_at = self._clock.now
 
-    def lost(self, process: Process) -> None:
-        """A member believes its membership lost."""
-        self._lost_at[process] = self._clock.now
-
     def may_refuse(self, process: Process | None) -> bool:
         """Whether live members go before this run, and have done so for a session timeout when it is refused.
 
@@ -221,7 +205,7 @@ class Lineages:
         """
         if process is None or not self._rivals.get(process):
             return False
-        since, until = self._waits_since[process], self._clock.now - self._world.settings.session_s + JITTER_S
+        since, until = self._waits_since[process], self._clock.now - self._world.settings.dead_member_s + JITTER_S
         joined_later = [at for at in since.values() if at > self._first_told_at[process]]
         return any(
             since[rival] <= until or (since[rival] in joined_later and min(joined_later) <= until)
@@ -235,7 +219,7 @@ class Lineages:
         for pair in combinations(steady, 2):
             if pair[0].ledger.lineage == pair[1].ledger.lineage:
                 beside[pair] = since = self._together.get(pair, now)
-                patience = self._world.settings.session_s * (2 if self._world.settings.consumers else 1)
+                patience = self._world.settings.dead_member_s * (2 if self._world.settings.consumers else 1)
                 if now - since > patience + GRACE_S:
                     self._world.checker.has_twins(*pair)
         self._together = beside

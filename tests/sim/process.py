@@ -151,7 +151,7 @@ class Process:
             starting=ConfiguredOffsets(LATEST if settings.starting_latest else EARLIEST),
             join_timeout_s=JOIN_TIMEOUT_S,
             session_timeout_s=settings.session_s,
-            dead_member_s=settings.session_s,
+            dead_member_s=settings.dead_member_s,
             max_poll_s=settings.max_poll_s,
             max_silence_s=settings.max_silence_s,
             api_timeout_s=QUESTION_S,

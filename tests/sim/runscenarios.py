@@ -8,6 +8,7 @@ from streamgroup.coordinator.run.lifecycle import RunState
 from streamgroup.group.events import Lane
 from streamgroup.group.state_machine import State
 from streamgroup.model import TopicPartition
+from tests.fakes.consumer_group import Release
 from tests.fakes.group import GroupState
 from tests.sim.clock import Sleep, Steps
 from tests.sim.process import Process
@@ -111,6 +112,30 @@ def _a_copied_checkpoint(world: World) -> Steps:
     yield from when(world, lambda: _refused(q1, process))
     assert running(q0).failure is None
     yield from when(world, lambda: joined(q0, 1)() and joined(q1, 1)())
+    _produce(world)
+
+
+def _two_copies_start_at_once(world: World) -> Steps:
+    """A query was stopped and its checkpoint copied. Both start at once under the consumer protocol, and each finds the
+    other in its first description. One of them is refused, and the other one reads on, though the member of the first
+    stays until Spark calls."""
+    q0, q1 = world.queries
+    q0.start()
+    yield from when(world, joined(q0, 2))
+    _produce(world)
+    yield from when(world, lambda: _read_up_to(world, 5))
+    keep_down(q0, q0.stop)
+    yield from when(world, lambda: q0.process is None)
+    q1.checkpoint = q0.checkpoint.copy()
+    q1.start()
+    bring_up(q0)
+    runs = (running(q0), running(q1))
+    yield from when(world, lambda: not any(process.run._lineages.is_clear for process in runs))
+    for query in (q0, q1):
+        query.driver.hang(world.settings.dead_member_s + 1.5, stopped=False)
+    yield from when(world, lambda: _refused(q0, runs[0]) or _refused(q1, runs[1]))
+    yield from when(world, lambda: joined(q0, 1)() and joined(q1, 1)())
+    assert [process.failure is None for process in runs].count(True) == 1
     _produce(world)
 
 
@@ -248,6 +273,11 @@ RUN_SCENARIOS = {
     "jvm-stopped": _scenario(_a_jvm_is_stopped_during_a_batch, Settings(_TWO), 60.0),
     "calls-while-leaving": _scenario(_spark_calls_while_its_member_leaves, Settings(queries(1)), 40.0),
     "copied-checkpoint": _scenario(_a_copied_checkpoint, Settings(_TWO, describes_groups=True), 60.0),
+    "copies-at-once": _scenario(
+        _two_copies_start_at_once,
+        Settings(_TWO, consumers=Release(), describes_groups=True),
+        60.0,
+    ),
     "comes-back": _scenario(
         _a_member_comes_back_with_a_copy_of_its_checkpoint,
         Settings(_TWO, initial_delay_s=2.0, describes_groups=True),

@@ -18,6 +18,9 @@ QUESTION_S = 60.0
 """`default.api.timeout.ms`."""
 JOIN_TIMEOUT_S = 60.0
 """`group.joinTimeout`."""
+MARGIN_S = 4.0
+"""How much longer than a session a run waits for a dead member of the consumer protocol, whose last heartbeat may be
+late. It is 15 s in `assemble`, where a session takes 45 s."""
 METADATA_AGE_S = 5.0
 """`metadata.max.age.ms`, shorter than Kafka's, as are the times below: a minute here is a day in production."""
 
@@ -123,6 +126,11 @@ class Settings:
     @property
     def is_member(self) -> bool:
         return self.mode is GroupMode.MEMBER
+
+    @property
+    def dead_member_s(self) -> float:
+        """How long a run waits for a dead member, as `assemble._dead_member_s`."""
+        return self.session_s + (MARGIN_S if self.consumers is not None else 0.0)
 
     @property
     def group_id(self) -> str:

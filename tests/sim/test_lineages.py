@@ -41,7 +41,9 @@ class TwoCopies:
         self.found_at: list[float] = []
         world = SimpleNamespace(
             clock=self.clock,
-            settings=SimpleNamespace(registry=None, session_s=SESSION_S, describes_groups=True, consumers=None),
+            settings=SimpleNamespace(
+                registry=None, session_s=SESSION_S, dead_member_s=SESSION_S, describes_groups=True, consumers=None
+            ),
             broker=SimpleNamespace(group=SimpleNamespace(state=GroupState.STABLE), loaded_at=1e9),
             keeper=SimpleNamespace(is_put_out=lambda process: False),
             checker=SimpleNamespace(has_twins=lambda *pair: self.found_at.append(self.clock.now)),
