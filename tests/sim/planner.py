@@ -99,7 +99,9 @@ class SimEvents(RunEvents):
         process = self._process
         match action:
             case Resolve(generation, partitions):
-                process.member.wanted = {**process.member.wanted, generation: partitions}
+                # An epoch may have several assignments. A look-up of an earlier one is answered all the same.
+                wanted = {**process.member.wanted.get(generation, {}), **partitions}
+                process.member.wanted = {**process.member.wanted, generation: wanted}
             case ev.Fail(error):
                 process.clock.note(process.name, f"fails: {error}"[:160])
             case ev.Lost(reason):
