@@ -14,6 +14,7 @@ from streamgroup.testing import KafkaServer
 from tests.bring_jars import LONG_RELEASES
 from tests.conftest import MakeTopic
 from tests.fault.harness import Streams, Writer, check_everything
+from tests.live.transacting import Transactions, read_committed
 from tests.live.wire_conversation import converse, require_understood
 from tests.old_kafka import committed_by_tool, java_consume, offsets_at_brokers
 from tests.read_back import read_back, read_by_the_source
@@ -59,6 +60,20 @@ def test_records_of_every_codec_are_read_by_the_source_and_librdkafka_and_the_ve
     by_the_source = read_by_the_source(topic, kafka__bootstrap__servers=kafka.bootstrap_servers)
     assert [value for _, value in by_the_source[0]] == [value.encode() for value in values]
     assert java_consume(kafka, topic, len(values)) == values
+
+
+def test_records_of_a_committed_transaction_are_visible_and_those_of_an_aborted_one_are_not(
+    kafka: KafkaServer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(kafka)
+    transactions = Transactions(kafka, topic)
+    for values, is_committed in ((["a", "b"], True), (["c"], False), (["d"], True)):
+        transactions.write(transactions.begin(), values)
+        if is_committed:
+            transactions.commit()
+        else:
+            transactions.abort()
+    assert read_committed(kafka, topic) == ["a", "b", "d"]
 
 
 def test_two_members_share_a_group_whose_offsets_other_clients_read(kafka: KafkaServer, make_topic: MakeTopic) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -16,9 +14,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroup
 from streamgroup.spark.exactly_once import ExactlyOnceSink, _TransactionWriter
 from tests.conftest import MakeTopic
+from tests.live.transacting import read_committed
 from tests.spark.support import Load, Streams, committed, log_ends
 from tests.spark.test_restart import forget_last_commit
-from tests.waiting import soon, wait_until
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
@@ -57,22 +56,7 @@ class Copies:
 
     def values(self) -> list[str]:
         """The values of `out` that a consumer of `read_committed` sees, those of each partition in order."""
-        settings = {"enable.partition.eof": True, "isolation.level": "read_committed", "group.id": "unused"}
-        consumer = Consumer({"bootstrap.servers": self.load.server.direct_servers, "log_level": 0, **settings})
-        found: list[str] = []
-        with closing(consumer):
-            left = set(consumer.list_topics(self.out, timeout=20).topics[self.out].partitions)
-            consumer.assign([TopicPartition(self.out, partition, 0) for partition in left])
-            deadline = soon(30)
-            while left:
-                assert soon(0) < deadline, f"the ends of partitions {left} are not reached"
-                for message in consumer.consume(1_000, 0.2):
-                    if message.error() is None:
-                        found.append(message.value().decode())
-                    else:
-                        assert message.error().code() == KafkaError._PARTITION_EOF
-                        left.discard(message.partition())
-        return found
+        return read_committed(self.load.server, self.out)
 
     def check(self) -> None:
         """Each record is in `out` once, those of one source partition in order, and the group has their ends."""

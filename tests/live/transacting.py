@@ -1,0 +1,63 @@
+"""A driver and a task that write transactions, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from streamgroup.executor.write.sink_writer import write
+from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.cluster.transactions import TransactionRunner, has_transactions_v2
+from streamgroup.kafka.producer.transaction import Ended, Transaction, TransactionalId, TransactionalProducer
+from streamgroup.options.parse import parse_sink
+from streamgroup.testing import KafkaServer
+from tests.waiting import soon
+
+
+class Transactions:
+    """The transactions of one id that write to `topic`."""
+
+    def __init__(self, server: KafkaServer, topic: str, *, timeout_ms: int = 60_000) -> None:
+        self.options = parse_sink({"kafka.bootstrap.servers": server.bootstrap_servers, "topic": topic})
+        self.cluster = KafkaCluster(self.options.client)
+        self.runner = TransactionRunner(self.cluster)
+        self.producer = TransactionalProducer(TransactionalId(f"{topic}-copy", timeout_ms))
+
+    def begin(self) -> Transaction:
+        deadline = self.cluster.deadline()
+        is_v2 = has_transactions_v2(self.cluster, deadline)
+        return self.runner.run(self.producer.begin(is_v2=is_v2), "producer id", deadline)
+
+    def write(self, transaction: Transaction, values: Sequence[str]) -> None:
+        """Write as one task does."""
+        rows = pa.record_batch({"value": pa.array([value.encode() for value in values])})
+        assert write([rows], self.options, transaction).records == len(values)
+
+    def commit(self) -> None:
+        assert self.runner.run(self.producer.commit([]), "end", self.cluster.deadline()) is Ended.COMMITTED
+
+    def abort(self) -> None:
+        self.runner.run(self.producer.abort(), "abort", self.cluster.deadline())
+
+
+def read_committed(server: KafkaServer, topic: str) -> list[str]:
+    """Return the values that a consumer of `read_committed` sees, those of each partition in order."""
+    settings = {"enable.partition.eof": True, "isolation.level": "read_committed", "group.id": "unused"}
+    consumer = Consumer({"bootstrap.servers": server.direct_servers, "log_level": 0, **settings})
+    found: list[str] = []
+    with closing(consumer):
+        left = set(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
+        deadline = soon(30)
+        while left:
+            assert soon(0) < deadline, f"the ends of partitions {left} are not reached"
+            for message in consumer.consume(1_000, 0.2):
+                if message.error() is None:
+                    found.append(message.value().decode())
+                else:
+                    assert message.error().code() == KafkaError._PARTITION_EOF
+                    left.discard(message.partition())
+    return found
