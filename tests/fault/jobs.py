@@ -100,9 +100,26 @@ class JdbcSink:
         named_points.pass_point(named_points.STORED)
 
 
+class PlainSink:
+    """`foreachBatch` into a topic without transactions."""
+
+    def __init__(self, **options: str) -> None:
+        self._options = options
+
+    def __call__(self, frame: DataFrame, _: int) -> None:
+        frame.write.format("streamgroup").options(**self._options).mode("append").save()
+        named_points.pass_point(named_points.STORED)
+
+
 def sink_into(format: str, access: dict[str, str]) -> Callable[[DataFrame, int], None]:  # noqa: A002
-    """Return the function for `foreachBatch` that writes into a table of a database."""
-    return JdbcSink(**access) if format == "jdbc" else streamgroup.sql_sink(**access)
+    """Return the function for `foreachBatch` that writes into a table of a database, or into a topic."""
+    kinds: dict[str, Callable[..., Callable[[DataFrame, int], None]]] = {
+        "jdbc": JdbcSink,
+        "sql_sink": streamgroup.sql_sink,
+        "exactly_once": streamgroup.exactly_once,
+        "plain": PlainSink,
+    }
+    return kinds[format](**access)
 
 
 class Driver:
@@ -133,7 +150,8 @@ class Driver:
         columns: list[str] = ["*"]
         write: Callable[[DataFrame, int], None] = Sink(query, Path(sink), pause_s)
         if table is not None:
-            columns, write = [WIDTHS], sink_into(table.pop("format"), table)
+            columns = ["value"] if "topic" in table else [WIDTHS]
+            write = sink_into(table.pop("format"), table)
         begin = functools.partial(self._begin, options, checkpoint, columns, write)
         self._queries[query] = begin()
         self.tell("started", query=query)

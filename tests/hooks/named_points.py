@@ -42,6 +42,10 @@ LOADING, LOADED, STAGED, BEGUN, ADDED, STORED = SQL_POINTS = "loading", "loaded"
 all tasks; its transaction has locked the offsets; rows and offsets are changed and COMMIT is to be sent; COMMIT was
 answered."""
 
+TASK_DONE, WRITTEN, OFFSETS_ADDED, ENDED = TRANSACTION_POINTS = "task done", "written", "offsets added", "ended"
+"""Of `streamgroup.exactly_once`: a task has written its records; the driver has the answers of all tasks; the offsets
+are in the transaction; EndTxn was carried out, and its answer is not read yet. Then comes `stored`."""
+
 TOGETHER, JVM, COORDINATOR, PAUSE = STROKES = "together", "jvm", "coordinator", "pause"
 """kill -9 of driver, JVM and coordinator at once, of one of them, or SIGSTOP of all."""
 
@@ -230,6 +234,44 @@ def _around_offset_table(module: ModuleType) -> None:
     module.OffsetTable.add = add_and_pass
 
 
+def _around_exactly_once(module: ModuleType) -> None:
+    writer, task = module._TransactionWriter, module.Write
+    write, commit, run = _seam(writer, "_write_records"), _seam(writer, "_commit"), _seam(task, "__call__")
+
+    @functools.wraps(write)
+    def write_and_pass(*arguments: Any, **options: Any) -> Any:
+        count = write(*arguments, **options)
+        pass_point(WRITTEN)
+        return count
+
+    @functools.wraps(commit)
+    def commit_and_pass(*arguments: Any) -> None:
+        commit(*arguments)
+        pass_point(STORED)
+
+    @functools.wraps(run)
+    def run_and_pass(self: Any, batches: Any) -> Iterator[Any]:
+        results = list(run(self, batches))
+        pass_point(TASK_DONE)
+        yield from results
+
+    writer._write_records, writer._commit, task.__call__ = write_and_pass, commit_and_pass, run_and_pass
+
+
+def _around_transactions(module: ModuleType) -> None:
+    ask = _seam(module.TransactionRunner, "_asked")
+    points = {"TxnOffsetCommitRequest": OFFSETS_ADDED, "EndTxnRequest": ENDED}
+
+    @functools.wraps(ask)
+    def ask_and_pass(self: Any, step: Any, *arguments: Any) -> Any:
+        reply = ask(self, step, *arguments)
+        if point := points.get(step.kind.__name__):
+            pass_point(point)
+        return reply
+
+    module.TransactionRunner._asked = ask_and_pass
+
+
 def _journal(group: str, owner: str, commit: Any, codes: dict[str, int]) -> None:
     line = {
         "at": time.monotonic(),
@@ -267,6 +309,8 @@ SEAMS: dict[str, Callable[[ModuleType], None]] = {
     "streamgroup.spark.sql_sink": _around_sql_sink,
     "streamgroup.sql.copy_binary": _around_copy,
     "streamgroup.sql.offset_table": _around_offset_table,
+    "streamgroup.spark.exactly_once": _around_exactly_once,
+    "streamgroup.kafka.cluster.transactions": _around_transactions,
 }
 
 
