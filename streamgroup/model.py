@@ -311,6 +311,8 @@ class MemberDescription:
     """Its epoch in a group of KIP-848."""
     target: tuple[TopicPartition, ...] | None = None
     """The partitions that it will hold in a group of KIP-848, sorted."""
+    registered_at: int | None = None
+    """The zxid of its registration in ZooKeeper, which orders the members; None in a group of Kafka."""
 
 
 @dataclass(frozen=True, slots=True)

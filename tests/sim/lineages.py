@@ -160,11 +160,17 @@ class Lineages:
         was refused because of a third run is a member until Spark calls, so this one may be refused because of it.
         """
         ledger, rivals = process.ledger, {}
+        own = [m for m in group.members if (identity := identity_of(m)) and identity.run == ledger.run]
+        registered_at = max((m.registered_at for m in own if m.registered_at is not None), default=None)
         for member in group.members:
             other = identity_of(member)
             if other is None or other.lineage != ledger.lineage or other.run == ledger.run:
                 continue
-            if other.admitted is not False or other.run < ledger.run:
+            if member.registered_at is not None:
+                goes_before = registered_at is None or member.registered_at < registered_at
+            else:
+                goes_before = other.admitted is not False or other.run < ledger.run
+            if goes_before:
                 rivals[other.run] = self._has_lived(other.run, process)
         return rivals
 

@@ -169,13 +169,21 @@ def find_duplicates(group: GroupDescription, me: RunIdentity, member_id: str) ->
     the same description, so exactly one of several that join at once is not refused. Under the consumer protocol no
     member shows whether it is admitted, so each member counts. The time that `me` waits for it decides (`patience`).
     There a static member that has stopped is still described, for a process that may take its place.
+
+    In ZooKeeper the member that registered first has precedence. There a member writes that it is admitted some time
+    after it was: one that registers in between would not see it.
     """
+    registered_at = {member.member_id: member.registered_at for member in group.members}.get(member_id)
     duplicates = {}
     for member in group.members:
         other = identity_of(member) if member.epoch != LEAVES_FOR_A_WHILE else None
         if other is None or member.member_id == member_id or other.lineage != me.lineage or other.run == me.run:
             continue
-        if other.admitted is not False or other.run < me.run:
+        if member.registered_at is not None:
+            is_first = registered_at is None or member.registered_at < registered_at
+        else:
+            is_first = other.admitted is not False or other.run < me.run
+        if is_first:
             duplicates[other.run] = member
     return duplicates
 

@@ -269,8 +269,12 @@ def describe_members(paths: GroupPaths, nodes: Mapping[str, ZNode]) -> GroupDesc
         consumer, beside = nodes.get(paths.consumer(name)), nodes.get(paths.member(name))
         if consumer is None:
             continue
-        user_data = beside.data if beside is not None and beside.owner == consumer.owner else b""
-        members.append(MemberDescription(name, name, host_in(paths.group, name), user_data=user_data))
+        if beside is None or beside.owner != consumer.owner:
+            user_data, registered_at = b"", None
+        else:  # the id node does not tell: a forced rebalance creates it again (R33)
+            user_data, registered_at = beside.data, beside.czxid
+        host = host_in(paths.group, name)
+        members.append(MemberDescription(name, name, host, user_data=user_data, registered_at=registered_at))
     return GroupDescription(paths.group, GroupState.STABLE, PROTOCOL_TYPE, members=tuple(members))
 
 

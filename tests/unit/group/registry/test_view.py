@@ -325,8 +325,8 @@ ME, TWIN, REAL = "g_h1-1-aa", "g_h2-2-bb", "g_h3-3-cc"
 MY_IDENTITY, ANOTHERS = RunIdentity("lineage", "run-2"), RunIdentity("lineage", "run-1", admitted=True)
 
 
-def node(owner: int = 0, data: bytes = b"", children: tuple[str, ...] = ()) -> ZNode:
-    return ZNode(data, 0, 1, 1, 1, owner, children)
+def node(owner: int = 0, data: bytes = b"", children: tuple[str, ...] = (), czxid: int = 1) -> ZNode:
+    return ZNode(data, 0, czxid, 1, 1, owner, children)
 
 
 def group(told_by: int = 2) -> dict[str, ZNode]:
@@ -336,8 +336,8 @@ def group(told_by: int = 2) -> dict[str, ZNode]:
         PATHS.consumer(ME): node(1),
         PATHS.consumer(TWIN): node(2),
         PATHS.consumer(REAL): node(3),
-        PATHS.member(ME): node(1, encode_identity(MY_IDENTITY)),
-        PATHS.member(TWIN): node(told_by, encode_identity(ANOTHERS)),
+        PATHS.member(ME): node(1, encode_identity(MY_IDENTITY), czxid=8),
+        PATHS.member(TWIN): node(told_by, encode_identity(ANOTHERS), czxid=7),
     }
 
 
@@ -346,6 +346,15 @@ def test_a_twin_in_zookeeper_is_found_as_one_in_kafka() -> None:
     assert [member.member_id for member in described.members] == [ME, TWIN, REAL]
     (twin,) = find_duplicates(described, MY_IDENTITY, ME).values()
     assert (twin.member_id, twin.host) == (TWIN, "h2")
+
+
+def test_of_twins_in_zookeeper_the_one_that_registered_first_goes_before_whatever_they_have_written_since() -> None:
+    """The first one may be admitted, and not have written it yet, when the second one describes the group."""
+    first = node(2, encode_identity(replace(ANOTHERS, run="run-9", admitted=False)), czxid=7)
+    described = describe_members(PATHS, group() | {PATHS.member(TWIN): first})
+    assert set(find_duplicates(described, MY_IDENTITY, ME)) == {"run-9"}
+    second = node(2, encode_identity(ANOTHERS), czxid=9)
+    assert find_duplicates(describe_members(PATHS, group() | {PATHS.member(TWIN): second}), MY_IDENTITY, ME) == {}
 
 
 def test_what_another_session_has_left_tells_nothing() -> None:
