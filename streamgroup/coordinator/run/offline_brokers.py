@@ -57,6 +57,15 @@ class OfflineBrokers:
         if self._snapshot().log_format.is_broker_bound:
             _, self._before = yield interface.FetchCommitted(self._config.api_timeout_s, self._is_subscribed)
 
+    def catch_up(self, targets: Targets) -> Steps[None]:
+        """Read the metadata again if the targets have a partition that it lacks: its broker has registered since.
+
+        `check_end` would take that broker for one that went offline.
+        """
+        snapshot = self._snapshot()
+        if snapshot.log_format.is_broker_bound and any(snapshot.partition(tp) is None for tp in targets):
+            yield interface.ReadTopics(topics_to_ask(self._config.subscription))
+
     def compare(self, checkpoint: Document, targets: Targets) -> None:
         """Find the partitions that AvailableNow skips: known when the query began, but without a target.
 

@@ -92,7 +92,9 @@ class SparkCalls:
         """Store the log end offsets of all subscribed partitions as targets (R11)."""
         yield from self._open()
         yield from self._offline.prepare()
-        _, self._planner.targets = yield interface.SnapshotEnds()
+        _, targets = yield interface.SnapshotEnds()
+        yield from self._offline.catch_up(targets)
+        self._planner.targets = targets
 
     def latest_offset(self, start: Document, limits: LimitOptions, *, once: bool = False) -> Steps[Document]:
         """Mark the batch that ends at `start` as completed, commit it and plan the next batch.

@@ -99,6 +99,17 @@ def test_available_now_does_not_miss_a_partition_that_came_after_its_targets() -
     assert shell.result(interface.LatestOffset(document, LimitOptions())) is document, "the query ends"
 
 
+def test_available_now_knows_a_broker_that_registered_just_before_its_targets_were_listed() -> None:
+    """Another member may get its partitions. Without it in the metadata the query would end because it is offline."""
+    shell = Shell()
+    shell.cluster = registered(P0)
+    shell.connected(interface.PrepareAvailableNow())
+    shell.cluster = registered(P0, AWAY)
+    shell.logs.ends = {P0: 10, AWAY: 10}
+    shell.serve()
+    assert shell.logs.snapshot is shell.cluster
+
+
 def test_an_error_in_place_of_an_answer_is_raised_in_the_call_alone() -> None:
     shell = Shell()
     call = shell.call(PLAN)
