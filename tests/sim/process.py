@@ -230,6 +230,8 @@ class Process:
 
     def post(self, event: io.Event) -> None:
         """Leave an event in the inbox, as `Inbox.post`."""
+        if not self.alive:  # a request was made while the process was paused, and it was killed before it went on
+            return
         self._inbox.append(event)
         if self._is_stepping:
             return

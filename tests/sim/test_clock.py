@@ -57,3 +57,24 @@ def test_an_endless_world_is_a_violation() -> None:
 
     with pytest.raises(Violation, match=f"^{words.ENDLESS} at 0.000"):
         world.run(5.0, director=director)
+
+
+def test_a_process_that_is_killed_in_its_pause_takes_no_request_when_the_pause_ends() -> None:
+    """It would commit after its successor."""
+    plan = plan_of(0)
+    world = World(plan.seed, plan.settings)
+    killed = []
+
+    def director(world: World) -> Steps:
+        query = world.queries[0]
+        query.start()
+        yield Sleep(3.0)
+        assert query.process is not None
+        killed.append(query.process)
+        query.pause(10.0)
+        query.drain(5.0)
+        query.kill_coordinator()
+        query.resume()
+
+    world.run(5.0, director=director)
+    assert [process.run.shutdown.wanted for process in killed] == [False]
