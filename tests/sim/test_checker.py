@@ -32,13 +32,21 @@ class FakeKeeper:
     def behind(self) -> list[TopicPartition]:
         return []
 
+    def is_put_out(self, process: Any) -> bool:
+        return False
+
 
 class FakeWorld:
     keeper = FakeKeeper()
 
 
+class FakeSilence:
+    is_missing = False
+
+
 class FakeProcess:
     world = FakeWorld()
+    silence = FakeSilence()
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -67,8 +75,12 @@ class Play:
     def commit(self, process: Any, offset: int, generation: int = 1, member_id: str = "m-1") -> None:
         self.checker.committed(process, member_id, generation, {TP: offset})
 
-    def finish(self) -> None:
-        self.checker.finish(cast(Any, type("World", (), {"queries": [], "keeper": FakeKeeper()})))
+    def finish(self, *running: Any) -> None:
+        """All is calm, and these processes run."""
+        for process in running:
+            process.query.process = process
+        queries = [process.query for process in running]
+        self.checker.finish(cast(Any, type("World", (), {"queries": queries, "keeper": FakeKeeper()})))
 
 
 def violated(word: str) -> Any:

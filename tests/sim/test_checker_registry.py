@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamgroup.model import OffsetRange
+from streamgroup.model import OffsetRange, Position
 from tests.sim import checker as words
 from tests.sim.checker import Violation
 from tests.sim.test_checker import TP, Play, violated
@@ -92,6 +92,20 @@ def test_below_what_a_real_consumer_commits_that_owns_nothing_the_owner_may_plan
     play.commit_in_zookeeper(play.p, 60)
     with violated(words.NON_MONOTONIC):
         play.commit_in_zookeeper(play.p, 50)
+
+
+def test_an_offset_that_another_sets_back_stays_while_its_owner_has_nothing_to_commit() -> None:
+    play = RegistryPlay()
+    play.sink(play.p, 0, 0, 100)
+    play.commit_in_zookeeper(play.p, 100)
+    play.commit_of_consumer(60, owns=False)
+    with violated(words.STUCK):
+        play.finish()
+    play.p.ledger.positions = lambda: {TP: Position(100)}
+    play.finish(play.p)
+    play.commit_of_consumer(60)
+    with violated(words.STUCK):
+        play.finish(play.p)
 
 
 def test_a_members_batch_that_another_member_repeats_counts_beside_what_real_consumers_repeat() -> None:
