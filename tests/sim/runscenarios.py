@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from streamgroup.coordinator.run.lifecycle import RunState
 from streamgroup.group.events import Lane
 from streamgroup.group.state_machine import State
@@ -151,12 +149,12 @@ def _a_predecessor_looks_alive(world: World) -> Steps:
 
 
 def _a_copy_starts_while_a_predecessor_looks_alive(world: World) -> Steps:
-    """The same, and a query starts on a copy of the checkpoint, which goes before it. The time of the dead predecessor
-    does not count for the copy."""
+    """The same under the consumer protocol, and a query starts on a copy of the checkpoint, which goes before it. The
+    time of the dead predecessor does not count for the copy."""
     q0, q1 = world.queries
     _produce(world)
     q1.start()
-    yield from when(world, lambda: world.registry.offset(A0) == world.logs.behind(A0, 0, 5))
+    yield from when(world, lambda: _committed(world, A0) == 5)
     q0.checkpoint = q1.checkpoint.copy()
     keep_down(q1, q1.kill)
     yield Sleep(0.2)
@@ -266,7 +264,7 @@ def _scenario(script: object, settings: Settings, seconds: float) -> Scenario:
 
 _TWO = queries(2)
 _IN_ZOOKEEPER = Settings(queries(1), {"a": 1}, registry=RegistrySettings(brokers=1), describes_groups=True)
-_TWO_IN_ZOOKEEPER = replace(_IN_ZOOKEEPER, queries=_TWO)
+_TWO_CONSUMERS = Settings(_TWO, {"a": 1}, consumers=Release(), describes_groups=True)
 
 RUN_SCENARIOS = {
     "driver-hangs": _scenario(_a_driver_hangs, Settings(_TWO, max_silence_s=8.0), 60.0),
@@ -287,6 +285,6 @@ RUN_SCENARIOS = {
     "paused-moves-cooperative": _scenario(_a_paused_partition_moves, Settings(_TWO, strategies=COOPERATIVE), 60.0),
     "paused-query": _scenario(_a_query_is_paused_and_resumed, Settings(_TWO), 60.0),
     "predecessor": _scenario(_a_predecessor_looks_alive, _IN_ZOOKEEPER, 40.0),
-    "predecessor-and-copy": _scenario(_a_copy_starts_while_a_predecessor_looks_alive, _TWO_IN_ZOOKEEPER, 40.0),
+    "predecessor-and-copy": _scenario(_a_copy_starts_while_a_predecessor_looks_alive, _TWO_CONSUMERS, 40.0),
     "predecessor-outage": _scenario(_servers_are_away_while_a_predecessor_looks_alive, _IN_ZOOKEEPER, 40.0),
 }
