@@ -63,11 +63,6 @@ def time_without_answers_counts(stack: ExitStack) -> None:
     replace(stack, DuplicateLineageCheck, "unanswered", unanswered)
 
 
-def waits_add_up(stack: ExitStack) -> None:
-    """The time of a dead predecessor counts for a member that joins after it."""
-    replace(stack, DuplicateLineageCheck, "_wait_of", lambda self, run: None)
-
-
 RUN_BUGS: Mapping[str, Bug] = {
     "r27-stays": Bug(
         "R27",
@@ -110,12 +105,5 @@ RUN_BUGS: Mapping[str, Bug] = {
         time_without_answers_counts,
         frozenset({words.FAILED}),
         scenario="predecessor-outage",
-    ),
-    "r28-added-up": Bug(
-        "R28",
-        "the waits for a dead predecessor and for a copy are added up",
-        waits_add_up,
-        frozenset({words.FAILED}),
-        scenario="predecessor-and-copy",
     ),
 }

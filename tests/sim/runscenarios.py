@@ -148,23 +148,6 @@ def _a_predecessor_looks_alive(world: World) -> Steps:
     bring_up(q0)
 
 
-def _a_copy_starts_while_a_predecessor_looks_alive(world: World) -> Steps:
-    """The same under the consumer protocol, and a query starts on a copy of the checkpoint, which goes before it. The
-    time of the dead predecessor does not count for the copy."""
-    q0, q1 = world.queries
-    _produce(world)
-    q1.start()
-    yield from when(world, lambda: _committed(world, A0) == 5)
-    q0.checkpoint = q1.checkpoint.copy()
-    keep_down(q1, q1.kill)
-    yield Sleep(0.2)
-    bring_up(q1)
-    process = running(q1)
-    yield Sleep(4.0)
-    q0.start()
-    yield from when(world, lambda: _refused(q1, process))
-
-
 def _servers_are_away_while_a_predecessor_looks_alive(world: World) -> Steps:
     """The same, and ZooKeeper finds another leader meanwhile: the predecessor's session begins anew."""
     yield from _a_predecessor_looks_alive(world)
@@ -285,6 +268,5 @@ RUN_SCENARIOS = {
     "paused-moves-cooperative": _scenario(_a_paused_partition_moves, Settings(_TWO, strategies=COOPERATIVE), 60.0),
     "paused-query": _scenario(_a_query_is_paused_and_resumed, Settings(_TWO), 60.0),
     "predecessor": _scenario(_a_predecessor_looks_alive, _IN_ZOOKEEPER, 40.0),
-    "predecessor-and-copy": _scenario(_a_copy_starts_while_a_predecessor_looks_alive, _TWO_CONSUMERS, 40.0),
     "predecessor-outage": _scenario(_servers_are_away_while_a_predecessor_looks_alive, _IN_ZOOKEEPER, 40.0),
 }
