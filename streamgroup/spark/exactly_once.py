@@ -121,12 +121,11 @@ class ExactlyOnceSink:
         check_columns(columns, self._options.topic, include_timestamp=self._options.include_timestamp)
         parts = _parts(found, requester_of(self._options.client))
         moving = [part for part in parts if any(map(len, part.ranges))]
-        if not moving:
-            return  # nothing was read, or another run has written it
         chosen = min(parts, key=lambda part: (part.group, part.transactional_id.name)).transactional_id
         writer = self._writers.get(chosen.name)
         if writer is None:
             writer = self._writers[chosen.name] = _TransactionWriter(self._options, chosen, jvm_pid(context))
+        # Without records of a source there are no offsets to commit. Rows that only state emits may be repeated then.
         writer.write(context, batch, batch_id, moving, clustered=self._clustered)
 
 
@@ -141,8 +140,6 @@ def _parts(found: ThreadBatch, requester: Any) -> list[_Part]:
         )
     parts = []
     for row in found.parts:
-        if row["ranges"] is None:
-            continue
         if "transaction" not in row:
             named = f"the source of group {row['group']!r}" if row["group"] else "a source without a group"
             raise ConfigError(
@@ -173,7 +170,7 @@ class _TransactionWriter:
     def write(
         self, context: SparkContext, batch: DataFrame, batch_id: int, parts: Sequence[_Part], *, clustered: bool
     ) -> None:
-        if self._is_stored(parts):
+        if parts and self._is_stored(parts):
             log.info("batch %d: its records and offsets are in Kafka already", batch_id)
             return
         for attempt in range(1, _MOST_ATTEMPTS + 1):
@@ -195,7 +192,8 @@ class _TransactionWriter:
         try:
             records = self._write_records(context, batch, transaction, clustered=clustered)
             times.append(time.monotonic())
-            self._commit(parts)
+            if records or parts:
+                self._commit(parts)
         except BaseException:
             self._abort()
             raise
@@ -238,7 +236,7 @@ class _TransactionWriter:
         runner = TransactionRunner(self._cluster, lambda group: self._member(of_group[group], deadline))
         offsets = [GroupOffsets(group, rows) for group, rows in sorted(by_group.items())]
         ended = runner.run(self._producer.commit(offsets), self._of("end of the transaction"), deadline)
-        if ended is Ended.UNKNOWN and not self._is_stored(parts):
+        if ended is Ended.UNKNOWN and not (parts and self._is_stored(parts)):
             raise TransactionAbortedError(f"transactional id {self._producer.id.name!r}: the transaction was aborted")
 
     def _member(self, part: _Part, deadline: float) -> GroupMember:
