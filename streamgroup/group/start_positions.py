@@ -69,8 +69,8 @@ def founding_epoch(commits: Mapping[TopicPartition, CommittedOffset], epoch: int
     """Return the epoch that founded the group, for a partition that its member has owned since `epoch` (R7).
 
     It is `epoch` if the group had no commits in it. Members have different epochs while partitions move, so the first
-    commit may name a later one. Otherwise it is the oldest epoch that a commit names, NOT_FOUNDED if one names none.
-    Epochs are above `FIRST_EPOCH`.
+    commit may name a later one: the partition existed before that commit, and no member has read it. Otherwise it is
+    the oldest epoch that a commit names, NOT_FOUNDED if one names none. Epochs are above `FIRST_EPOCH`.
     """
     oldest = min(_foundings(commits), default=epoch)
     if oldest < FIRST_EPOCH:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from streamgroup.group.commits import NOT_FOUNDED, CommitMetadata
+from streamgroup.group.commits import FIRST_EPOCH, NOT_FOUNDED, CommitMetadata
 from streamgroup.group.start_positions import (
     Origin,
     StartPosition,
     applies_starting_offsets,
+    founding_epoch,
     founding_generation,
     start_of,
 )
@@ -219,3 +220,20 @@ def test_starting_offsets_are_for_the_founding_generation(
     assert founding_generation(commits, generation) == founding
     assert applies_starting_offsets(INITIAL_DOCUMENT, founding, generation) is starting
     assert not applies_starting_offsets(NOW, founding, generation), "only of a query that starts from nothing"
+
+
+@pytest.mark.parametrize(
+    ("commits", "epoch", "founding"),
+    [
+        pytest.param({}, 5, 5, id="nobody has committed: this epoch founds"),
+        pytest.param({A: founded(FIRST_EPOCH + 3)}, 3, 3, id="another founder of this epoch was faster"),
+        pytest.param({A: founded(FIRST_EPOCH + 3)}, 1, 1, id="one of a later epoch was faster"),
+        pytest.param({A: founded(FIRST_EPOCH + 3)}, 4, 3, id="a partition that is gained after the first commit"),
+        pytest.param({A: founded(FIRST_EPOCH + 3), B: founded(FIRST_EPOCH + 1)}, 2, 1, id="the oldest one counts"),
+    ],
+)
+def test_starting_offsets_are_for_what_a_member_has_owned_since_before_the_first_commit(
+    commits: dict[TopicPartition, Commit], epoch: int, founding: int
+) -> None:
+    """A member that has yet to give partitions up stays in its epoch, while others go on to the next ones."""
+    assert founding_epoch(commits, FIRST_EPOCH + epoch) == FIRST_EPOCH + founding
