@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streamgroup.errors import ConfigError, DataLossError, FencedError
-from streamgroup.group.commits import NOT_FOUNDED
+from streamgroup.group.commits import FIRST_EPOCH, NOT_FOUNDED
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from tests.fakes.group import DYNAMIC
@@ -138,10 +138,18 @@ class Checker:
         """
         starts = self.track(tp).starts
         starts.pop(process, None)
-        if starting and (self._founding in {None, generation} or process in self._found_nothing):
+        if starting and (self._is_founding(generation) or process in self._found_nothing):
             starts[process] = offset
         if not starting:
             self._check_founder(process, generation, tp)
+
+    def _is_founding(self, generation: int) -> bool:
+        """Whether what was assigned in this generation, or epoch, is of the founding. Under the consumer protocol a
+        member that has yet to give partitions up stays in its epoch, and one of a later epoch may commit first. What
+        the former had by then is not new: it existed before the group's first commit, and no member has read it.
+        """
+        founding = self._founding
+        return founding is None or generation == founding or FIRST_EPOCH <= generation <= founding
 
     def assigned(self, process: Process, generation: int, partitions: Collection[TopicPartition]) -> None:
         """A query that starts from nothing was assigned these: where that founds the group, they start for it (R7)."""

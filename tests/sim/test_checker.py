@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
 
+from streamgroup.group.commits import FIRST_EPOCH
 from streamgroup.model import CommittedOffset, Document, OffsetRange, Position, TopicPartition
 from tests.sim import checker as words
 from tests.sim.broker import Logs
@@ -187,6 +189,19 @@ def test_starting_at_latest_is_not_licensed_in_a_later_generation() -> None:
     play.checker.resolved(play.p, 2, TP, 60, starting=True)
     with violated(words.BEYOND_SUNK):
         play.commit(play.p, 60, 2)
+
+
+@pytest.mark.parametrize(("since", "licensed"), [(1, True), (3, True), (4, False)])
+def test_starting_at_latest_is_licensed_for_what_a_member_had_before_the_first_commit(
+    since: int, licensed: bool
+) -> None:
+    """Another member, of epoch 3, is the first to commit. This one has had its partition since epoch `since`."""
+    play = Play()
+    play.logs.add_partitions("a", 1)
+    play.checker.committed(play.q, "m-2", 3, {TopicPartition("a", 1): 0}, FIRST_EPOCH + 3)
+    play.checker.resolved(play.p, FIRST_EPOCH + since, TP, 60, starting=True)
+    with nullcontext() if licensed else violated(words.BEYOND_SUNK):
+        play.checker.committed(play.p, "m-1", 3, {TP: 60}, FIRST_EPOCH + since)
 
 
 def test_a_founder_that_is_still_in_the_group_commits_where_its_partitions_start() -> None:
