@@ -162,6 +162,10 @@ class SimBroker:
         if isinstance(request, ConsumerGroupHeartbeatRequest):
             process = cast("Process", sender)
             process.was_replaced = self.is_replaced(process)
+        if isinstance(request, OffsetFetchRequest) and isinstance(self.group, ConsumerGroup):
+            # It was told that nothing is committed: what it has gained by then existed before the first commit, though
+            # a member of an earlier epoch may make that commit while this one looks the log up (R7).
+            self._checker.told(cast("Process", sender), nothing=not self.offsets)
         self._coordinator.handle(request, self.version(type(request)), reply)
 
     def accepted(self, sender: Sender, request: OffsetCommitRequest) -> None:

@@ -168,7 +168,8 @@ class Checker:
         self._excused.add(process)
 
     def told(self, process: Process, *, nothing: bool) -> None:
-        """ZooKeeper has told a member what is committed: perhaps nothing. Founders are not all of one generation."""
+        """A member was told what is committed: perhaps nothing. In ZooKeeper, and under the consumer protocol, founders
+        are not all of one generation."""
         (self._found_nothing.add if nothing else self._found_nothing.discard)(process)
 
     def looked(self, process: Process, positions: Mapping[TopicPartition, Position]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from streamgroup.errors import ErrorCode as E
+from streamgroup.group.commits import FIRST_EPOCH
 from streamgroup.group.consumer_membership import ConsumerMembership
 from streamgroup.group.timing import MemberConfig
 from streamgroup.kafka.wire.messages.group import (
@@ -18,11 +19,14 @@ from streamgroup.kafka.wire.messages.group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from streamgroup.kafka.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
+from streamgroup.model import CommittedOffset, TopicPartition
 from tests.fakes.consumer_group import ConsumerGroup, Release
 from tests.fakes.group import Group, GroupState
 from tests.sim.clock import SimulatedClock
 from tests.sim.scenarios import queries
 from tests.sim.settings import Settings
+from tests.sim.test_checker import FakeProcess
 from tests.sim.world import World
 
 
@@ -231,3 +235,25 @@ def test_who_has_the_place_of_a_static_member_counts_when_the_coordinator_reads_
     assert isinstance(group, ConsumerGroup)
     group.remove("first")
     assert process.was_replaced
+
+
+def test_who_was_told_that_nothing_is_committed_may_start_at_latest_though_another_commits_first() -> None:
+    """It looks the log up meanwhile, for what it has gained in a later epoch than the other's."""
+    world = World("told", Settings(queries(1), consumers=Release()))
+    process = cast(Any, FakeProcess("p"))
+    tp, other, checker = TopicPartition("a", 0), TopicPartition("a", 1), world.checker
+
+    def asks() -> None:
+        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g"),), require_stable=True)
+        world.broker.handle(world.broker.node, request, lambda response: None, process)
+
+    def starts_at_latest() -> bool:
+        checker.resolved(process, FIRST_EPOCH + 3, tp, 60, starting=True)
+        return process in checker.track(tp).starts
+
+    asks()
+    world.broker.offsets[other] = CommittedOffset(0)
+    checker.committed(process, "m-2", 2, {other: 0}, FIRST_EPOCH + 2)
+    assert starts_at_latest()
+    asks()
+    assert not starts_at_latest()
