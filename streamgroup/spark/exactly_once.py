@@ -111,7 +111,7 @@ class ExactlyOnceSink:
         self._options = options
         self._clustered = clustered
         self._writers: dict[str, _TransactionWriter] = {}
-        """By transactional id: one for each query that uses this function."""
+        """By transactional id: one for the newest start of each query that uses this function."""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch. Raises as `exactly_once` describes."""
@@ -121,10 +121,13 @@ class ExactlyOnceSink:
         check_columns(columns, self._options.topic, include_timestamp=self._options.include_timestamp)
         parts = _parts(found, requester_of(self._options.client))
         moving = [part for part in parts if any(map(len, part.ranges))]
-        chosen = min(parts, key=lambda part: (part.group, part.transactional_id.name)).transactional_id
-        writer = self._writers.get(chosen.name)
-        if writer is None:
-            writer = self._writers[chosen.name] = _TransactionWriter(self._options, chosen, jvm_pid(context))
+        first = min(parts, key=lambda part: part.group)
+        writer = self._writers.get(first.transactional_id.name)
+        if writer is None or writer.run != first.run:  # a new run has raised the epoch: the old one would be fenced
+            if writer is not None:
+                writer.close()
+            writer = _TransactionWriter(self._options, first, jvm_pid(context))
+            self._writers[first.transactional_id.name] = writer
         # Without records of a source there are no offsets to commit. Rows that only state emits may be repeated then.
         writer.write(context, batch, batch_id, moving, clustered=self._clustered)
 
@@ -153,19 +156,28 @@ def _parts(found: ThreadBatch, requester: Any) -> list[_Part]:
         }
         transactional_id = TransactionalId(known["id"], known["timeout_ms"], requester)
         parts.append(_Part(row["run"], row["sequence"], row["group"], transactional_id, ranges, after))
+    if len({part.group for part in parts}) < len(parts):
+        raise ConfigError(
+            "cannot commit the offsets of two sources in one group: a transaction commits them for one member. Give "
+            "each source its own group"
+        )
     return parts
 
 
 class _TransactionWriter:
-    """Writes the batches of one query, each in a transaction."""
+    """Writes the batches of one start of a query, each in a transaction. `first` is its source that names the id."""
 
-    def __init__(self, options: SinkOptions, transactional_id: TransactionalId, pid: int) -> None:
+    def __init__(self, options: SinkOptions, first: _Part, pid: int) -> None:
+        self.run = first.run
         self._options = options
         self._pid = pid
         self._cluster = KafkaCluster(options.client)
-        self._producer = TransactionalProducer(transactional_id)
+        self._producer = TransactionalProducer(first.transactional_id)
         self._stored: dict[tuple[str, TopicPartition], int] = {}
         """By group: the offsets that the last transaction of this object has committed."""
+
+    def close(self) -> None:
+        self._cluster.close()
 
     def write(
         self, context: SparkContext, batch: DataFrame, batch_id: int, parts: Sequence[_Part], *, clustered: bool
@@ -224,17 +236,9 @@ class _TransactionWriter:
 
     def _commit(self, parts: Sequence[_Part]) -> None:
         deadline = self._cluster.deadline()
-        by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        for part in parts:
-            by_group.setdefault(part.group, {}).update(part.after)
-        if len(by_group) < len(parts):
-            raise ConfigError(
-                "cannot commit the offsets of two sources in one group: the transaction commits them for one member. "
-                "Give each source its own group"
-            )
         of_group = {part.group: part for part in parts}
         runner = TransactionRunner(self._cluster, lambda group: self._member(of_group[group], deadline))
-        offsets = [GroupOffsets(group, rows) for group, rows in sorted(by_group.items())]
+        offsets = [GroupOffsets(group, part.after) for group, part in sorted(of_group.items())]
         ended = runner.run(self._producer.commit(offsets), self._of("end of the transaction"), deadline)
         if ended is Ended.UNKNOWN and not (parts and self._is_stored(parts)):
             raise TransactionAbortedError(f"transactional id {self._producer.id.name!r}: the transaction was aborted")

@@ -147,6 +147,14 @@ def test_a_batch_whose_query_ends_after_the_commit_is_not_written_again(copies: 
     copies.check()
 
 
+def test_one_function_serves_several_starts_of_a_query(copies: Copies) -> None:
+    sink = copies.sink()
+    for name in ("one", "one", "two"):
+        copies.load.send(30)
+        copies.run(name, sink)
+    copies.check()
+
+
 def test_a_new_checkpoint_goes_on_at_the_offsets_of_the_transactions(copies: Copies) -> None:
     copies.load.send(100)
     copies.run("one")
