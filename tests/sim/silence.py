@@ -98,14 +98,13 @@ class SparkSilence:
         self._process = process
         self._calls: set[int] = set()
         self._since: float | None = None
-        self._called_at = 0.0
         self._is_away = False
         """Whether the run has paused, and its member has not been seen in the group since."""
         process.later(LOOK_EVERY_S, self._look)
 
     def begin_call(self, call: int) -> None:
         self._calls.add(call)
-        self._since, self._called_at = None, self._process.clock.now
+        self._since = None
 
     def end_call(self, call: int) -> None:
         """The run has answered a call; Spark may not take the answer before it goes on."""
@@ -142,8 +141,7 @@ class SparkSilence:
         if settings.max_silence_s is not None and self._since is not None:
             times.append(self._since + settings.max_silence_s)
         if stopped_since is not None:
-            # It looks once it goes on itself. A call that was on its way when the JVM stopped begins the time anew.
-            seen_since = max(stopped_since, self._process.query.resumed_at, self._called_at)
+            seen_since = max(stopped_since, self._process.query.resumed_at)  # it looks once it goes on itself
             times.append(seen_since + settings.session_s)
         return min(times, default=None)
 

@@ -24,7 +24,6 @@ def silence() -> SparkSilence:
         settings=SimpleNamespace(session_s=SESSION_S, max_silence_s=None),
         run=SimpleNamespace(shutdown=SimpleNamespace(wanted=False)),
         failure=None,
-        clock=SimpleNamespace(now=STOPPED_AT_S + 1.0),
         later=lambda seconds, act: None,
     )
     return SparkSilence(cast("Any", process))
@@ -33,12 +32,6 @@ def silence() -> SparkSilence:
 def test_a_member_whose_jvm_is_stopped_leaves_in_time(silence: SparkSilence) -> None:
     assert not silence.is_overdue(GONE_BY_S, leaving=False)
     assert silence.is_overdue(GONE_BY_S + 0.01, leaving=False)
-
-
-def test_a_call_that_was_on_its_way_begins_the_time_anew(silence: SparkSilence) -> None:
-    silence.begin_call(1)
-    assert not silence.is_overdue(GONE_BY_S + 1.0, leaving=False)
-    assert silence.is_overdue(GONE_BY_S + 1.01, leaving=False)
 
 
 def test_a_leave_may_wait_for_the_request_before_it(silence: SparkSilence) -> None:
