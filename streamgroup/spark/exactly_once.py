@@ -120,6 +120,13 @@ class ExactlyOnceSink:
         columns = [(field.name, field.dataType.simpleString()) for field in batch.schema.fields]
         check_columns(columns, self._options.topic, include_timestamp=self._options.include_timestamp)
         parts = _parts(found, requester_of(self._options.client))
+        if not parts:  # Spark runs batch 0 of a query also before a source has planned
+            if batch.isEmpty():
+                return
+            raise ConfigError(
+                f"cannot write the batch of query {found.query_id}: no source of format('streamgroup') has planned it, "
+                "so no transaction can commit its offsets. Nothing was written. Give the query such a source alone"
+            )
         moving = [part for part in parts if any(map(len, part.ranges))]
         first = min(parts, key=lambda part: part.group)
         writer = self._writers.get(first.transactional_id.name)

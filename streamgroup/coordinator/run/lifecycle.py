@@ -206,10 +206,15 @@ class Shutdown:
 
     # --- pausing -----------------------------------------------------------------------------------------------------
 
+    @property
+    def may_pause(self) -> bool:
+        """Whether the query is a member, and neither failed nor ends."""
+        has_member = self._member.membership.state not in {State.UNJOINED, State.LEFT}
+        return self.state is RunState.RUNNING and has_member and not self._has_failed()
+
     def pause(self, now: float) -> Steps[bool]:
         """Commit completed batches and leave the group until `resume` (R27). Returns whether the query was a member."""
-        has_member = self._member.membership.state not in {State.UNJOINED, State.LEFT}
-        if self.state is not RunState.RUNNING or not has_member or self._has_failed():
+        if not self.may_pause:
             return False
         self._take(RunCause.PAUSE)
         deadline = now + LEAVE_TIMEOUT_S
@@ -355,6 +360,10 @@ class SilenceWatch:
             self._note(WARNING, f"{self._group}: {look.reason}. The driver may be hung{self._keeps}")
         return look.reason if look.verdict is SilenceVerdict.LEAVE else None
 
+    def stays(self) -> None:
+        """Record that the member cannot leave: it has not joined yet. The next looks say again that it must."""
+        self._watchdog.stays()
+
 
 class SilenceVerdict(Enum):
     """The action after a time without calls of Spark."""
@@ -413,10 +422,14 @@ class TriggerWatchdog:
         if not self._calls:
             self._since = now
 
+    def stays(self) -> None:
+        """Record that the member has not left."""
+        self._has_left = False
+
     def look(self, now: float, *, jvm_is_stopped: bool) -> Look:
         """Return what to do about the time without calls.
 
-        LEAVE is returned once for each such time or stop of the JVM.
+        LEAVE is returned once for each such time or stop of the JVM, and again after `stays`.
         """
         if not jvm_is_stopped:
             self._stopped_since = None

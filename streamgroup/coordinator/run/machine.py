@@ -327,8 +327,10 @@ class Run:
 
     def _look_at_silence(self, jvm_is_stopped: bool, now: float) -> None:
         reason = self._silence.look(now, jvm_is_stopped=jvm_is_stopped)
-        if reason is not None and self._is_member:
+        if reason is not None and self._is_member and self.shutdown.may_pause:
             self._begin_task(self._pause(reason))
+        elif reason is not None:
+            self._silence.stays()  # it may be about to join
         elif self.shutdown.paused and self._spark and not jvm_is_stopped:
             # The call began before the pause, or while the member left. Under Trigger.Once no later call follows.
             self._begin_task(self._calls.join_again())

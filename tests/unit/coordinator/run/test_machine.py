@@ -487,6 +487,19 @@ def test_a_call_of_once_that_waits_joins_again_each_time_the_jvm_goes_on() -> No
     assert document.ranges == (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
 
 
+def test_a_member_that_joins_while_the_jvm_is_stopped_for_long_leaves_again() -> None:
+    """The stop was too long before the member joined: it must not stay in the group, where nobody reads for it."""
+    shell = Shell(SHORT_SESSION, JoinGroupRequest)
+    shell.call(ONCE)
+    shell.step(STOPPED)
+    shell.step(STOPPED, 6.1)
+    assert shell.run.shutdown.state is not RunState.PAUSED, "it connects still"
+    shell.serve()
+    assert shell.asked(JoinGroupRequest) == 1
+    shell.step(STOPPED, 1.0)
+    assert shell.run.shutdown.state is RunState.PAUSED
+
+
 def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_once() -> None:
     shell = Shell(SHORT_SESSION, JoinGroupRequest)
     shell.call(ONCE)
