@@ -257,3 +257,14 @@ def test_who_was_told_that_nothing_is_committed_may_start_at_latest_though_anoth
     assert starts_at_latest()
     asks()
     assert not starts_at_latest()
+
+
+def test_a_query_that_is_started_elsewhere_has_its_own_output() -> None:
+    """Both number their batches on from one checkpoint. The sink would take a batch of one for one of the other."""
+    world = World("elsewhere", Settings(queries(1, file_sink=True), consumers=Release()))
+    query = world.queries[0]
+    query.directory.seen.add(0)
+    query.process = cast(Any, FakeProcess("p"))
+    world.replace(query, 1.0)
+    query.directory.seen.add(1)
+    assert world.queries[0].directory.seen == {0}
