@@ -80,6 +80,14 @@ def test_each_record_is_visible_once_and_the_group_has_the_offsets(copies: Copie
     copies.check()
 
 
+def test_a_query_that_finds_no_records_writes_nothing(copies: Copies) -> None:
+    copies.run("one")
+    assert copies.values() == []
+    copies.load.send(20)
+    copies.run("one")
+    copies.check()
+
+
 def test_the_records_of_a_key_keep_their_order(copies: Copies) -> None:
     copies.load.send(400)
     keyed = "cast(partition as string) as key", "value"
