@@ -304,11 +304,16 @@ class _TransactionWriter:
         rows, options = batch, self._options
         partitions = _partitions_of(rows)
         if partitions > 1 and not clustered:
-            from streamgroup.executor.write.sink_writer import PLACED_IN_SQL  # noqa: PLC0415
+            from streamgroup.executor.write.sink_writer import PLACED  # noqa: PLC0415
 
-            rows = rows.mapInArrow(Place(options), PLACED_IN_SQL)
-            rows = rows.repartition(min(partitions, context.defaultParallelism), "topic", "partition")
-            options = replace(options, topic=None, include_timestamp=True)
+            # Spark looks at every column of every row again and again, so only those that are needed go on.
+            names = {"partition", "value", "timestamp", *({"key", "headers"} & set(batch.columns))}
+            names |= set() if options.topic else {"topic"}
+            schema = ", ".join(f"{name} {kind}" for name, (_, kind) in PLACED.items() if name in names)
+            rows = rows.mapInArrow(Place(options, frozenset(names)), schema)
+            places = sorted(names & {"topic", "partition"})
+            rows = rows.repartition(min(partitions, context.defaultParallelism), *places)
+            options = replace(options, include_timestamp=True)
         is_kept = _has_shuffle(rows)
         if is_kept:
             # Spark runs the tasks behind a shuffle again without a sign of it. Those that read stored rows it does not.
@@ -363,14 +368,14 @@ def _unpersist(context: Any, rows: Any) -> None:
 class Place(PromptInTasks):
     """The function of the tasks that choose the partition of each row."""
 
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
+    def __init__(self, options: SinkOptions, names: frozenset[str]) -> None:
+        self._options, self._names = options, names
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from streamgroup.executor.write.sink_writer import place  # noqa: PLC0415  (the driver does not write)
 
         log_warnings_to_stderr()
-        yield from place(batches, self._options)
+        yield from place(batches, self._options, self._names)
         exempt_modules()
 
 

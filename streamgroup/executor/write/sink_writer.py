@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -43,32 +43,31 @@ def write(
         return producer.written
 
 
-def place(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `batches` with the topic, partition and timestamp of their records, in `PLACED` columns.
+def place(batches: Iterable[pa.RecordBatch], options: SinkOptions, names: Collection[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `batches` with the places of their records, in the columns `names` of `PLACED`.
 
-    The rows of a partition keep their order. Nothing is written. Raises as `write` does.
+    These have the topic, the partition and the timestamp of each record. The rows of a partition keep their order.
+    Nothing is written. Raises as `write` does.
     """
+    schema = pa.schema([(name, kind) for name, (kind, _) in PLACED.items() if name in names])
     with PRODUCERS.lend((options.client, options.producer)) as producer:
         writer = SinkWriter(producer, options)
         for batch in batches:
-            yield from writer.place(batch)
+            yield from writer.place(batch, schema)
 
 
-PLACED = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-        ("timestamp", pa.timestamp("us", "UTC")),
-    ]
-)
-PLACED_IN_SQL = (
-    "topic string, partition int, key binary, value binary, headers array<struct<key:string,value:binary>>, "
-    "timestamp timestamp"
-)
-"""The same columns as Spark's types."""
+PLACED: Mapping[str, tuple[pa.DataType, str]] = {
+    "topic": (pa.string(), "string"),
+    "partition": (pa.int32(), "int"),
+    "key": (pa.binary(), "binary"),
+    "value": (pa.binary(), "binary"),
+    "headers": (
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+        "array<struct<key:string,value:binary>>",
+    ),
+    "timestamp": (pa.timestamp("us", "UTC"), "timestamp"),
+}
+"""The columns that `place` may yield, with their types in Arrow and in Spark."""
 
 
 class SinkWriter:
@@ -105,7 +104,7 @@ class SinkWriter:
         if len(columns):
             self._producer.append(list(self._payloads(columns, records)))
 
-    def place(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def place(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `batch` with the places of their records. See `place` of the module."""
         columns, records = self._rows.read(batch)
         if not len(columns):
@@ -116,12 +115,18 @@ class SinkWriter:
         counts = [span.stop - span.start for span in routes.spans]
         topics = np.repeat([span.partition.topic for span in routes.spans], counts)
         partitions = np.repeat(np.array([span.partition.partition for span in routes.spans], np.int32), counts)
-        given = (records.key, records.value, records.headers)
-        arrays = (pa.nulls(len(records)) if array is None else array for array in given)
-        times = pa.array(records.timestamp_ms * 1000, pa.timestamp("us", "UTC"))
-        rows = [pa.array(topics), pa.array(partitions), *arrays, times]
+        columns_of = {
+            "topic": pa.array(topics),
+            "partition": pa.array(partitions),
+            "key": records.key,
+            "value": records.value,
+            "headers": records.headers,
+            "timestamp": pa.array(records.timestamp_ms * 1000, pa.timestamp("us", "UTC")),
+        }
+        arrays = [columns_of[name] for name in schema.names]
+        filled = [pa.nulls(len(records)) if array is None else array for array in arrays]
         yield pa.RecordBatch.from_arrays(
-            [array.cast(field.type) for array, field in zip(rows, PLACED, strict=True)], schema=PLACED
+            [array.cast(kind) for array, kind in zip(filled, schema.types, strict=True)], schema=schema
         )
 
     def _route_again(self, topic: str, records: RecordSlices) -> list[Placed]:
