@@ -142,7 +142,7 @@ def test_the_examples_of_the_page_store_each_record_once(
     streams: Streams,
 ) -> None:
     database = Database(streamgroup_postgres.url)
-    sink, own_sql = [text for page, _, text in blocks("python") if page == "exactly-once.md"]
+    sink, own_sql, _ = [text for page, _, text in blocks("python") if page == "exactly-once.md"]
     assert max(len(sink.splitlines()), len(own_sql.splitlines())) <= 15
     password = write_private(streams.home / "password", str(database.url.password))
     plain = database.options["offsets__store"]

@@ -17,6 +17,7 @@ from tests.conftest import MakeTopic
 from tests.live.transacting import read_committed
 from tests.spark.support import Load, Streams, committed, log_ends
 from tests.spark.test_restart import forget_last_commit
+from tests.unit.test_doc_blocks import blocks
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
@@ -85,6 +86,26 @@ def test_a_query_that_finds_no_records_writes_nothing(copies: Copies) -> None:
     assert copies.values() == []
     copies.load.send(20)
     copies.run("one")
+    copies.check()
+
+
+def test_the_example_of_the_page_writes_each_record_once(copies: Copies) -> None:
+    *_, example = [text for page, _, text in blocks("python") if page == "exactly-once.md"]
+    for mine, of_test in {
+        "broker-1:9092": copies.load.server.bootstrap_servers,
+        '"subscribe", "orders"': '"startingOffsets", "earliest").option("subscribe", topic',
+        '"shipping"': "group",
+        '"shipments"': "target",
+        "/data/ship": str(copies.streams.home / "ship-checkpoint"),
+    }.items():
+        assert mine in example
+        example = example.replace(mine, of_test)
+    names = {"spark": copies.streams.spark, "streamgroup": streamgroup, "topic": copies.load.topic}
+    names |= {"group": copies.group, "target": copies.out}
+    copies.load.send(50)
+    exec(compile(example, "exactly-once.md", "exec"), names)
+    copies.streams.add(names["query"])
+    wait_until(lambda: len(copies.values()) >= 50, "the records are copied", 60)
     copies.check()
 
 
