@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 import sqlalchemy as sa
@@ -210,7 +211,21 @@ def of(strokes: Sequence[str], repeats: int) -> Iterator[tuple[int, str]]:
     return enumerate(itertools.islice(itertools.cycle(strokes), repeats))
 
 
-def strike(trial: Trial, application: Application, job: Job, point: str, stroke: str, *, later: bool) -> None:
+class Struck(Protocol):
+    """A repetition of any sink."""
+
+    load: Load
+
+    def await_count(self, application: Application, job: Job, count: int) -> None: ...
+
+
+class Taking(Protocol):
+    """A bench of any sink."""
+
+    def take(self) -> Application: ...
+
+
+def strike(trial: Struck, application: Application, job: Job, point: str, stroke: str, *, later: bool) -> None:
     """Start a job and have it struck in its first batch with records, or in a later one."""
     if later:
         trial.load.send(BATCH)
@@ -225,7 +240,7 @@ def strike(trial: Trial, application: Application, job: Job, point: str, stroke:
     application.await_struck(LONGEST_S)
 
 
-def survivor(bench: Bench, application: Application, job: Job, stroke: str) -> Application:
+def survivor(bench: Taking, application: Application, job: Job, stroke: str) -> Application:
     """Return the application for the next start: where only a part of it has died, the same one."""
     if stroke in (COORDINATOR, SELF):
         application.await_failure(job)

@@ -16,7 +16,7 @@ from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.fault.applications import Application, Job
 from tests.fault.pool import Pool
-from tests.fault.test_sql_sink import BATCH, LONGEST_S, RECORDS, SESSION_S, Outcome, of
+from tests.fault.test_sql_sink import BATCH, LONGEST_S, PARTS, SESSION_S, Outcome, of, strike, survivor
 from tests.hooks.named_points import (
     COORDINATOR,
     DRIVER,
@@ -65,12 +65,12 @@ class Trial:
     def is_done(self) -> bool:
         return self.done() >= len(self.load.sent)
 
-    def await_done(self, application: Application, job: Job, count: int) -> None:
+    def await_count(self, application: Application, job: Job, count: int) -> None:
         application.await_sunk(job, lambda: self.done() >= count, f"{count} records", LONGEST_S)
 
     def finish(self, application: Application, job: Job) -> Outcome:
         """Wait until all is committed, stop the query, and count."""
-        self.await_done(application, job, len(self.load.sent))
+        self.await_count(application, job, len(self.load.sent))
         application.stop(job)
         found, sent = Counter(read_committed(self.load.server, self.target)), set(self.load.sent)
         assert found.keys() <= sent, "values that were never sent"
@@ -96,14 +96,6 @@ class Bench:
         self.used.append(self.pool.take())
         return self.used[-1]
 
-    def survivor(self, application: Application, job: Job, stroke: str) -> Application:
-        """Return the application for the next start: where only a part of it has died, the same one."""
-        if stroke in (COORDINATOR, SELF):
-            application.await_failure(job)
-            return application
-        application.await_jvm_gone()
-        return self.take()
-
     def add(self, outcome: Outcome, what: str, application: Application) -> None:
         """Count the outcome of a repetition; fail if it is not exactly once, with the end of the log."""
         self.total += outcome
@@ -119,22 +111,6 @@ def bench(pool: Pool, kafka4: KafkaServer, make_topic: MakeTopic, tmp_path: Path
     pool.reclaim()
 
 
-def strike(trial: Trial, application: Application, job: Job, point: str, stroke: str, *, later: bool) -> None:
-    """Start a job and have it struck in its first batch with records, or in a later one."""
-    if later:
-        trial.load.send(BATCH)
-        application.start(job)
-        trial.await_done(application, job, BATCH)
-        application.arm(point, stroke)
-        trial.load.send(RECORDS - BATCH)
-    else:
-        trial.load.send(RECORDS)
-        application.arm(point, stroke)
-        application.start(job)
-    application.await_struck(LONGEST_S)
-
-
-PARTS = (TOGETHER, DRIVER, JVM, COORDINATOR)
 KILLS: dict[str, Sequence[str]] = {
     TASK_DONE: (SELF, TOGETHER, COORDINATOR, DRIVER),
     WRITTEN: PARTS,
@@ -154,7 +130,7 @@ def test_the_query_killed_at(point: str, bench: Bench, repeats: int, report: Cal
         trial = bench.trial()
         job = trial.job()
         strike(trial, application, job, point, stroke, later=number % 2 == 1)
-        application = bench.survivor(application, job, stroke)
+        application = survivor(bench, application, job, stroke)
         application.start(job)
         bench.add(trial.finish(application, job), f"{stroke} at {point}", application)
     report(f"exactly_once killed at {point}: {bench.total}")
@@ -169,7 +145,7 @@ def test_a_new_checkpoint_after_a_kill(bench: Bench, repeats: int, report: Calla
         trial = bench.trial()
         job, another = trial.job(), trial.job("another")
         strike(trial, application, job, point, TOGETHER, later=number % 2 == 1)
-        application = bench.survivor(application, job, TOGETHER)
+        application = survivor(bench, application, job, TOGETHER)
         application.start(another)
         bench.add(trial.finish(application, another), f"killed at {point}", application)
     report(f"exactly_once killed, then a new checkpoint: {bench.total}")
@@ -219,7 +195,7 @@ def test_the_plain_sink_killed_at(bench: Bench, repeats: int, report: Callable[[
         trial = bench.trial("plain")
         job = trial.job()
         strike(trial, application, job, STORED, stroke, later=number % 2 == 1)
-        application = bench.survivor(application, job, stroke)
+        application = survivor(bench, application, job, stroke)
         application.start(job)
         outcome = trial.finish(application, job)
         assert outcome.lost == 0
