@@ -86,7 +86,7 @@ def exactly_once(topic: str | None = None, *, clustered: bool = False, **options
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one source has read in a batch, and what its group has afterwards."""
+    """The ranges of one source in a batch, and the offsets that the transaction commits for its group."""
 
     run: str
     sequence: int
@@ -135,7 +135,7 @@ class ExactlyOnceSink:
                 writer.close()
             writer = _TransactionWriter(self._options, first, jvm_pid(context))
             self._writers[first.transactional_id.name] = writer
-        # Without records of a source there are no offsets to commit. Rows that only state emits may be repeated then.
+        # If no source has read a record, there are no offsets to commit. A replay writes the rows of state again then.
         writer.write(context, batch, batch_id, moving, clustered=self._clustered)
 
 

@@ -44,7 +44,7 @@ class Transactions:
 
 
 def read_committed(server: KafkaServer, topic: str) -> list[str]:
-    """Return the values that a consumer of `read_committed` sees, those of each partition in order."""
+    """Return the values that a consumer with `isolation.level=read_committed` reads, by partition in their order."""
     settings = {"enable.partition.eof": True, "isolation.level": "read_committed", "group.id": "unused"}
     consumer = Consumer({"bootstrap.servers": server.direct_servers, "log_level": 0, **settings})
     found: list[str] = []

@@ -56,11 +56,11 @@ class Copies:
             self.run(name, write, **options)
 
     def values(self) -> list[str]:
-        """The values of `out` that a consumer of `read_committed` sees, those of each partition in order."""
+        """Return the values of `out` that a consumer with `isolation.level=read_committed` reads."""
         return read_committed(self.load.server, self.out)
 
     def check(self) -> None:
-        """Each record is in `out` once, those of one source partition in order, and the group has their ends."""
+        """Check that `out` has each record once, and that the group has committed the log end offsets."""
         found = self.values()
         assert Counter(found) == Counter(self.load.sent)
         ends = log_ends(self.load.server, self.load.topic, self.load.partitions)

@@ -113,16 +113,16 @@ class SinkWriter:
         if routes.order is not None:
             records = records.take(routes.order)
         counts = [span.stop - span.start for span in routes.spans]
-        topics = np.repeat([span.partition.topic for span in routes.spans], counts)
         partitions = np.repeat(np.array([span.partition.partition for span in routes.spans], np.int32), counts)
         columns_of = {
-            "topic": pa.array(topics),
             "partition": pa.array(partitions),
             "key": records.key,
             "value": records.value,
             "headers": records.headers,
             "timestamp": pa.array(records.timestamp_ms * 1000, pa.timestamp("us", "UTC")),
         }
+        if "topic" in schema.names:
+            columns_of["topic"] = pa.array(np.repeat([span.partition.topic for span in routes.spans], counts))
         arrays = [columns_of[name] for name in schema.names]
         filled = [pa.nulls(len(records)) if array is None else array for array in arrays]
         yield pa.RecordBatch.from_arrays(

@@ -48,8 +48,8 @@ from streamgroup.model import CommittedOffset, TopicPartition, name_some
 
 _LAST_END_OF_V1 = 4
 _LAST_COMMIT_OF_V1 = 4
-"""Later versions of EndTxn and TxnOffsetCommit belong to transactions V2, and so do those of Produce below."""
 LAST_PRODUCE_OF_V1 = 11
+"""Later versions of EndTxn, TxnOffsetCommit and Produce are for transactions V2."""
 _FIRST_WITH_EPOCH = 3
 """InitProducerId has the producer's id and epoch from this version on (KIP-360, Kafka 2.5)."""
 _FIRST_WITH_MEMBER = 3
@@ -97,7 +97,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class FindMember:
-    """Return the `GroupMember` that commits for this group now. Raises FencedError if the batch is no longer its."""
+    """Return the `GroupMember` that commits for this group now. Raises FencedError if it may not commit the batch."""
 
     group: str
 

@@ -488,7 +488,7 @@ def test_a_call_of_once_that_waits_joins_again_each_time_the_jvm_goes_on() -> No
 
 
 def test_a_member_that_joins_while_the_jvm_is_stopped_for_long_leaves_again() -> None:
-    """The stop was too long before the member joined: it must not stay in the group, where nobody reads for it."""
+    """The JVM was stopped for too long before the member joined. If the member stayed, no member would read for it."""
     shell = Shell(SHORT_SESSION, JoinGroupRequest)
     shell.call(ONCE)
     shell.step(STOPPED)
