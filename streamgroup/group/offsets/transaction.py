@@ -3,7 +3,8 @@
 The group has the offsets, and only the sink's transaction moves them over records. So a commit of the member after a
 batch sends nothing: it reads the group's offsets and finds the end of the batch there. A late repetition of such a
 commit could set the group back after the next transaction, since nothing fences a commit of the current generation. The
-member itself commits a start position, and a position that the data-loss policy has moved: no transaction has.
+member itself commits a start position, and a position that the data-loss policy has moved: no transaction has. It never
+commits the start of the batch in flight: the transaction may have moved the group beyond it, before Spark says so.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class TransactionOffsetStore(OffsetStore):
         self._kafka = kafka
         self._known: dict[TopicPartition, int] = {}
         """The group's offsets of the partitions held, as they were fetched or committed last."""
-        self._ends: dict[TopicPartition, int] = {}
-        """The end of the batch in flight, or of the last one, for each of its partitions."""
+        self._in_flight: dict[TopicPartition, OffsetRange] = {}
+        """The newest range of each partition, until the group is known to have its end."""
         self._pending: dict[int, _Commit] = {}
         """By token: commits that wait for the group's offsets, or for the answer to the member's own commit."""
 
@@ -56,7 +57,7 @@ class TransactionOffsetStore(OffsetStore):
 
     def planned(self, ranges: Iterable[OffsetRange]) -> None:
         """Record the batch that the sink's next transaction commits."""
-        self._ends = {one.partition: one.until for one in ranges}
+        self._in_flight |= {one.partition: one for one in ranges}
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
         """Fetch from the group. The group coordinator answers once no transaction with these offsets is open."""
@@ -64,9 +65,12 @@ class TransactionOffsetStore(OffsetStore):
 
     def commit(self, request: CommitOffsets, now: float) -> Outcome:
         """Find the ends of batches in the group, and commit the rest."""
-        changed = {tp: offset for tp, offset in request.offsets.items() if self._known.get(tp) != offset.offset}
-        by_sink = frozenset(tp for tp, offset in changed.items() if self._ends.get(tp) == offset.offset)
-        commit = _Commit(request, by_sink, frozenset(changed) - by_sink)
+        changed = {tp: one.offset for tp, one in request.offsets.items() if self._known.get(tp) != one.offset}
+        self._end(request.offsets.keys() - changed.keys())
+        ranges = {tp: self._in_flight[tp] for tp in changed if tp in self._in_flight}
+        by_sink = frozenset(tp for tp, one in ranges.items() if one.until == changed[tp])
+        unsunk = {tp for tp, one in ranges.items() if one.start == changed[tp]}
+        commit = _Commit(request, by_sink, frozenset(changed) - by_sink - unsunk)
         if not by_sink:
             return self._commit_own(commit, now)
         self._pending[request.token] = commit
@@ -79,9 +83,11 @@ class TransactionOffsetStore(OffsetStore):
             case ev.Assigned():
                 kept = action.kept | frozenset(action.revoked)
                 self._known = {tp: offset for tp, offset in self._known.items() if tp in kept}
+                self._in_flight = {tp: one for tp, one in self._in_flight.items() if tp in kept}
                 self._pending.clear()
             case ev.Lost() | ev.Left():
                 self._known.clear()
+                self._in_flight.clear()
                 self._pending.clear()
         return self._kafka.follow(action)
 
@@ -123,7 +129,14 @@ class TransactionOffsetStore(OffsetStore):
             text = _NOT_COMMITTED.format(group=commit.request.group, partitions=name_some(missing))
             return Outcome((ev.Fail(ConfigError(text)),))
         self._known |= {tp: offsets[tp].offset for tp in commit.by_sink}
+        self._end(commit.by_sink)
         return self._commit_own(commit, now)
+
+    def _end(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget the ranges of these partitions that the group has the end of."""
+        for tp in partitions:
+            if tp in self._in_flight and self._in_flight[tp].until == self._known[tp]:
+                del self._in_flight[tp]
 
     def _commit_own(self, commit: _Commit, now: float) -> Outcome:
         request = commit.request

@@ -70,6 +70,47 @@ def test_a_start_is_committed_once_and_an_offset_that_the_group_has_is_not(
     assert kafka.asked == [replace(request, offsets={B: request.offsets[B]})]
 
 
+def test_the_start_of_the_batch_in_flight_is_not_committed_again(
+    store: TransactionOffsetStore, kafka: KafkaOffsets
+) -> None:
+    """The sink has committed the batch, and another assignment has fetched its end before Spark calls again."""
+    store.planned([OffsetRange(A, 10, 20)])
+    store.follow(assigned(A, B, kept=frozenset({A})))
+    kafka.committed = {A: CommittedOffset(20)}
+    store.fetch(FETCH, 0.0)
+    (answer,) = store.commit(commit(a=10, b=5), 0.0).answers
+    assert answer == OffsetsCommitted(2, {A: COMMITTED, B: COMMITTED})
+    assert [one.offsets.keys() for one in kafka.asked] == [{B}]
+    store.commit(commit(a=20), 0.0)
+    assert len(kafka.asked) == 1
+
+
+def test_a_batch_that_is_looked_up_later_is_still_not_committed(
+    store: TransactionOffsetStore, kafka: KafkaOffsets
+) -> None:
+    store.planned([OffsetRange(A, 10, 20)])
+    kafka.refusal = PartitionVerdict(Verdict.RETRIABLE, 88)
+    store.commit(commit(a=20), 0.0)
+    store.planned([OffsetRange(B, 5, 6)])
+    kafka.refusal, kafka.committed = None, {A: CommittedOffset(20)}
+    store.commit(commit(a=20), 0.0)
+    assert not kafka.asked
+
+
+@pytest.mark.parametrize("is_fetched", [False, True])
+def test_a_position_that_moves_back_to_the_start_of_the_last_batch_is_committed(
+    store: TransactionOffsetStore, kafka: KafkaOffsets, is_fetched: bool
+) -> None:
+    """The log was written anew, and the data-loss policy continues there."""
+    store.planned([OffsetRange(A, 10, 20)])
+    kafka.committed = {A: CommittedOffset(20)}
+    if is_fetched:
+        store.fetch(FETCH, 0.0)
+    store.commit(commit(a=20), 0.0)
+    store.commit(commit(a=10), 0.0)
+    assert [one.offsets for one in kafka.asked] == [commit(a=10).offsets]
+
+
 def test_a_batch_and_a_position_that_moved_are_looked_up_and_committed(
     store: TransactionOffsetStore, kafka: KafkaOffsets
 ) -> None:
