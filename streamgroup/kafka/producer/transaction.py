@@ -215,6 +215,9 @@ class TransactionalProducer:
         self._is_v2 = False
         self._is_unused = False
         """Whether no task has got the identity yet."""
+        self._expected = NO_IDENTITY
+        """The identity that the coordinator must have, else another run has taken over. NO_IDENTITY if this producer's
+        request may have raised the epoch, and no answer has told it."""
 
     @property
     def _of_producer(self) -> dict[str, Any]:
@@ -254,11 +257,10 @@ class TransactionalProducer:
 
     def _raise_epoch(self) -> Dialogue[None]:
         self._is_unused = False
-        expected = self.identity
 
         def make(version: int) -> InitProducerIdRequest:
             # Without its own epoch the producer would fence the run that has taken over. Brokers before 2.5 check none.
-            known = expected if version >= _FIRST_WITH_EPOCH else NO_IDENTITY
+            known = self._expected if version >= _FIRST_WITH_EPOCH else NO_IDENTITY
             return InitProducerIdRequest(
                 transactional_id=self.id.name,
                 transaction_timeout_ms=self.id.timeout_ms,
@@ -270,13 +272,13 @@ class TransactionalProducer:
             reply = yield self.id.ask(InitProducerIdRequest, make)
             if reply is not None and not reply.response.error_code:
                 answer: InitProducerIdResponse = reply.response
-                self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+                self.identity = self._expected = ProducerIdentity(answer.producer_id, answer.producer_epoch)
                 self._is_unused = True
                 return
             code = _code_of(reply)
             if code in {0, ErrorCode.CONCURRENT_TRANSACTIONS}:
                 # The coordinator has raised the epoch, or may have, to abort the open transaction first.
-                expected = NO_IDENTITY
+                self._expected = NO_IDENTITY
             yield from self.id.again(code, "begin a transaction")
 
     def _add_group(self, group: str) -> Dialogue[None]:
@@ -343,7 +345,7 @@ class TransactionalProducer:
             yield from self.id.again(code, "commit the transaction")
         if self._is_v2:
             answer: EndTxnResponse = reply.response
-            self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+            self.identity = self._expected = ProducerIdentity(answer.producer_id, answer.producer_epoch)
             self._is_unused = True
         return Ended.COMMITTED
 

@@ -77,6 +77,17 @@ def test_an_aborted_transaction_commits_nothing_and_its_tasks_are_refused(is_v2:
 
 
 @VERSIONS
+def test_an_abort_that_is_not_answered_in_time_does_not_fence_its_own_producer(is_v2: bool) -> None:
+    """The epoch was raised to abort the transaction, and no answer has told it."""
+    coordinator, producer = Coordinator(is_v2), TransactionalProducer(ID)
+    write(begin(producer, coordinator), coordinator)
+    with pytest.raises(TransportError, match="no answer"):
+        converse(producer.abort(), coordinator, losses=["", "request", "request"], most=2)
+    begin(producer, coordinator)
+    assert converse(producer.commit(offsets(10)), coordinator) is Ended.COMMITTED
+
+
+@VERSIONS
 def test_a_run_that_begins_ends_the_transaction_of_the_run_before(is_v2: bool) -> None:
     coordinator = Coordinator(is_v2, markers=1)
     zombie, successor = TransactionalProducer(ID), TransactionalProducer(ID)
