@@ -6,7 +6,7 @@ refuses or forgets what a test says. Checks are in Kafka's order: the member, it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,7 +96,7 @@ class GroupCoordinator:
                 reply(self.commit(request))
             case OffsetFetchRequest():
                 assert request.require_stable, "R19"
-                reply(fetch_answer(request.groups[0].group_id, self.offsets, self.refusal_of_fetch()))
+                reply(fetch_answer(request.groups[0].group_id, self.offsets, self.refusal_of_fetch(), self.unstable()))
             case _:
                 raise AssertionError(f"a coordinator does not answer {request}")
 
@@ -149,6 +149,10 @@ class GroupCoordinator:
     def refusal_of_fetch(self) -> int:
         """Why the offsets are not told, or 0."""
         return 0
+
+    def unstable(self) -> Collection[TopicPartition]:
+        """The partitions with an offset in an open transaction."""
+        return ()
 
     def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Answer a commit at once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from streamgroup.errors import ErrorCode
 from streamgroup.kafka.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -19,6 +20,7 @@ from streamgroup.kafka.wire.messages.offsets import (
 )
 from streamgroup.model import CommittedOffset, TopicPartition
 
+NO_OFFSET = CommittedOffset(-1)
 OFFSETS_VERSION = 9
 """Of both requests: the highest whose topics go by their names, that asks for a list of groups."""
 
@@ -68,15 +70,21 @@ def commit_answer(request: OffsetCommitRequest, code_of: Callable[[TopicPartitio
     )
 
 
-def fetch_answer(group: str, offsets: Mapping[TopicPartition, CommittedOffset], code: int = 0) -> OffsetFetchResponse:
-    """The answer with the group's offsets; with a code, that alone."""
+def fetch_answer(
+    group: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    code: int = 0,
+    unstable: Collection[TopicPartition] = (),
+) -> OffsetFetchResponse:
+    """The answer with the group's offsets; with a code, that alone. `unstable`: those in an open transaction."""
     rows: dict[str, list[OffsetFetchResponsePartitions]] = {}
-    for tp, offset in offsets.items() if not code else ():
+    for tp, offset in {**dict.fromkeys(unstable, NO_OFFSET), **offsets}.items() if not code else ():
         row = OffsetFetchResponsePartitions(
             partition_index=tp.partition,
             committed_offset=offset.offset,
             metadata=offset.metadata,
             committed_leader_epoch=offset.leader_epoch,
+            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if tp in unstable else 0,
         )
         rows.setdefault(tp.topic, []).append(row)
     topics = tuple(OffsetFetchResponseTopics(name=name, partitions=tuple(p)) for name, p in rows.items())

@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 
 MEMBER = GroupMember("m", 3)
+FIRST_OFFSETS_OF_V2 = 5
+"""TxnOffsetCommit adds the offsets to the transaction itself from this version on."""
 
 
 @dataclass
@@ -63,11 +65,16 @@ class Coordinator:
             return ErrorCode.PRODUCER_FENCED
         self.epoch += 1
         if self.state == "Ongoing":
-            self.state, self._busy = "Aborted", self.markers + 1
-            self._pending.clear()
+            self._decide(is_committed=False)
             return ErrorCode.CONCURRENT_TRANSACTIONS
         self.state = "Empty"
         return 0
+
+    def _decide(self, *, is_committed: bool) -> None:
+        """The outcome is in the log of transactions. The markers follow."""
+        self.state, self._busy = "Committed" if is_committed else "Aborted", self.markers + 1
+        self.committed |= self._pending if is_committed else {}
+        self._pending.clear()
 
     def _added(self, epoch: int) -> int:
         if epoch != self.epoch:
@@ -92,15 +99,7 @@ class Coordinator:
         return wire.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
 
     def _offsets(self, request: Any, version: int) -> Any:
-        code = 0
-        if (request.member_id, request.generation_id) != self.member[:2]:
-            code = ErrorCode.ILLEGAL_GENERATION
-        elif request.producer_epoch != self.epoch:
-            code = ErrorCode.INVALID_PRODUCER_EPOCH
-        elif version >= 5:
-            code = self._added(request.producer_epoch)
-        elif self.state != "Ongoing":
-            code = ErrorCode.INVALID_TXN_STATE
+        code = self._refusal_of_member(request) or self._refusal_of_offsets(request, version)
         if not code:
             for topic in request.topics:
                 for row in topic.partitions:
@@ -117,6 +116,17 @@ class Coordinator:
         )
         return wire.TxnOffsetCommitResponse(topics=topics)
 
+    def _refusal_of_member(self, request: wire.TxnOffsetCommitRequest) -> int:
+        known = (request.member_id, request.generation_id) == self.member[:2]
+        return 0 if known else ErrorCode.ILLEGAL_GENERATION
+
+    def _refusal_of_offsets(self, request: wire.TxnOffsetCommitRequest, version: int) -> int:
+        if request.producer_epoch != self.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if version >= FIRST_OFFSETS_OF_V2:
+            return self._added(request.producer_epoch)
+        return 0 if self.state == "Ongoing" else ErrorCode.INVALID_TXN_STATE
+
     def _end(self, epoch: int) -> int:
         is_repeated = self.state == "Committed" and epoch == self.epoch - self.is_v2
         if is_repeated:
@@ -126,9 +136,7 @@ class Coordinator:
         if self.state != "Ongoing":
             return ErrorCode.INVALID_TXN_STATE
         self.commits.append(epoch)
-        self.committed |= self._pending
-        self._pending.clear()
-        self.state, self._busy = "Committed", self.markers + 1
+        self._decide(is_committed=True)
         self.epoch += self.is_v2
         return 0
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from streamgroup.errors import ErrorCode as E
@@ -46,6 +46,7 @@ from tests.sim.settings import GROUP_ID, Settings
 if TYPE_CHECKING:
     from tests.sim.checker import Checker
     from tests.sim.process import Process
+    from tests.sim.transactions import SimTransactions
 
 NODES = 3
 VERSIONS = {FindCoordinatorRequest: 4, OffsetCommitRequest: OFFSETS_VERSION, OffsetFetchRequest: OFFSETS_VERSION}
@@ -112,6 +113,15 @@ class Logs:
         return self._infos
 
 
+class SimCoordinator(GroupCoordinator):
+    """The coordinator of the group, some of whose offsets may be in open transactions."""
+
+    transactions: SimTransactions | None = None
+
+    def unstable(self) -> Collection[TopicPartition]:
+        return () if self.transactions is None else self.transactions.unstable()
+
+
 class SimBroker:
     """The coordinator of the one group, on one of three nodes."""
 
@@ -122,7 +132,7 @@ class SimBroker:
         if settings.consumers is not None:
             timeouts = {"session_s": settings.session_s, "heartbeat_s": settings.heartbeat_s}
             consumers = ConsumerGroup(clock, logs.topics, release=settings.consumers, **timeouts)
-        self._coordinator = GroupCoordinator(clock=clock, initial_delay_s=settings.initial_delay_s, consumers=consumers)
+        self._coordinator = SimCoordinator(clock=clock, initial_delay_s=settings.initial_delay_s, consumers=consumers)
         self.group: Group | ConsumerGroup = self._coordinator.keeper
         self.offsets = self._coordinator.offsets
         self.node = 0
@@ -180,6 +190,23 @@ class SimBroker:
             assert metadata is not None
             founding = metadata.founding
         self._checker.committed(process, request.member_id, generation, offsets, founding)
+
+    @property
+    def is_unstable(self) -> bool:
+        """Whether an offset is in an open transaction: it is not told before that is over."""
+        return bool(self._coordinator.unstable())
+
+    def keep_with(self, transactions: SimTransactions) -> None:
+        """Transactions commit the group's offsets."""
+        self._coordinator.transactions = transactions
+
+    def refusal_in_transaction(self, request: OffsetCommitRequest, partitions: Collection[TopicPartition]) -> int:
+        """Why a transaction may not commit these offsets, or 0: as a commit, but also while the members sync."""
+        code = self._coordinator.refusal_of_commit(request)
+        if code and code != E.REBALANCE_IN_PROGRESS:
+            return code
+        refused = (self._coordinator.refusal_of_partition(request, tp) for tp in partitions)
+        return next((code for code in refused if code), 0)
 
     def move(self, *, crash: bool, load_s: float) -> int:
         """Another node becomes the coordinator; returns the one that was. A crashed node is back when it is loaded."""

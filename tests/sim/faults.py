@@ -11,7 +11,7 @@ from tests.fakes.zookeeper import Connection, Session
 from tests.sim.network import Line
 from tests.sim.offsets import BrokerCalls
 from tests.sim.registrylines import RegistryLines
-from tests.sim.spark import POINTS, TABLE_POINTS, Checkpoint, Directory
+from tests.sim.spark import POINTS, TABLE_POINTS, TRANSACTION_POINTS, Checkpoint, Directory
 from tests.sim.world import Query, World
 from tests.sim.zkclient import Client
 
@@ -29,6 +29,8 @@ OF_REGISTRY = ("OffsetCommit", "OffsetCommit", "OffsetFetch", "ReadSubtrees", "T
 """The same, where the group is in ZooKeeper."""
 OF_TABLE = ("ClaimRows", "CommitRows", "COMMIT", "COMMIT", "COMMIT")
 """The same, of the offset table."""
+OF_TRANSACTIONS = ("InitProducerId", "Produce", "Produce", "TxnOffsetCommit", "EndTxn", "EndTxn")
+"""The same, of a transaction."""
 KILLS = ("machine", "machine", "coordinator", "jvm")
 
 
@@ -64,6 +66,8 @@ def _kill_at_point(world: World, query: Query, fault: Fault) -> None:
     points: Sequence[str] = (*POINTS, *(requests if world.settings.registry is None else OF_REGISTRY))
     if world.settings.in_table:
         points = (*TABLE_POINTS, *REQUESTS, *OF_TABLE)
+    if world.settings.in_transaction:
+        points = (*TRANSACTION_POINTS, *requests, *OF_TRANSACTIONS)
     how = KILLS[fault.way // len(points) % len(KILLS)]
     query.armed[points[fault.way % len(points)]] = lambda: _end(query, how)
 
@@ -215,7 +219,7 @@ def _database_away(world: World, query: Query, fault: Fault) -> None:
 
 
 def _lose_commit(world: World, query: Query, fault: Fault) -> None:
-    """The connection breaks with the next COMMIT: it is carried out, or not, or late."""
+    """The connection breaks with the next COMMIT or EndTxn: it is carried out, or not, or late."""
     query.loses_commit = True
 
 
@@ -232,6 +236,24 @@ def _expire_group(world: World, query: Query, fault: Fault) -> None:
     ends = [chance.choice(("kill", "stop", "pause", "pause")) for _ in world.queries]
     offsets = {tp: chance.randint(0, end) for tp, end in world.logs.ends.items()} if fault.amount < 0.3 else {}
     world.expire_group(ends, offsets)
+
+
+# -- of transactions ---------------------------------------------------------------------------------------------------
+
+
+def _move_transactions(world: World, query: Query, fault: Fault) -> None:
+    """Another broker becomes the transaction coordinator, by a crash or in order."""
+    world.transactions.move(crash=fault.way % 2 == 0, load_s=5.0 * fault.amount)
+
+
+def _break_transaction(world: World, query: Query, fault: Fault) -> None:
+    """The connection breaks with the next request of a transaction: it is carried out, or not, or late."""
+    query.breaks_transaction = True
+
+
+def _fail_task(world: World, query: Query, fault: Fault) -> None:
+    """The next task fails before, between or after its requests."""
+    query.fails_task = True
 
 
 # -- of ZooKeeper ------------------------------------------------------------------------------------------------------
@@ -334,6 +356,15 @@ TABLE_FAULTS: Kinds = {
 }
 """The same, of a group whose offsets are in a table of a database."""
 
+TRANSACTION_FAULTS: Kinds = {
+    **FAULTS,
+    "move the transactions": (3, _move_transactions),
+    "lose an EndTxn": (6, _lose_commit),
+    "break a connection of a transaction": (6, _break_transaction),
+    "fail a task": (6, _fail_task),
+}
+"""The same, of a group whose offsets are committed in transactions."""
+
 SILENCES: Kinds = {"hang the driver": (2, _hang), "stop the JVM": (2, _stop_jvm)}
 """The faults of Spark alone (R27)."""
 
@@ -344,7 +375,7 @@ OFFSETS: Kinds = {
 }
 """The faults of the brokers that keep the offsets of a group in ZooKeeper, and of the connections to them."""
 
-ANY: Kinds = FAULTS | REGISTRY_FAULTS | LONE_FAULTS | TABLE_FAULTS | SILENCES | OFFSETS
+ANY: Kinds = FAULTS | REGISTRY_FAULTS | LONE_FAULTS | TABLE_FAULTS | TRANSACTION_FAULTS | SILENCES | OFFSETS
 
 
 def draw(chance: random.Random, seconds: float, queries: int, of: Kinds = FAULTS) -> tuple[Fault, ...]:

@@ -69,7 +69,7 @@ class GroupLines:
         network = self._network
         yield Until(lambda: self._clock.now >= network.cut_until, QUESTION_S)
         yield Sleep(network.latency())
-        while self._clock.now < max(self._broker.loaded_at, network.cut_until):
+        while self._clock.now < max(self._broker.loaded_at, network.cut_until) or self._broker.is_unstable:
             yield Sleep(0.2)
         seen = self._broker.fetched()
         self._process.world.checker.filtered(self._process, seen)

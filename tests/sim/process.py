@@ -32,8 +32,10 @@ from streamgroup.group.member import Machine
 from streamgroup.group.offsets.store import OffsetStore
 from streamgroup.group.offsets.table import ClaimRows, CommitRows, TableOffsetStore
 from streamgroup.group.offsets.table_rows import BatchPart, Claimant
+from streamgroup.group.offsets.transaction import TransactionOffsetStore
 from streamgroup.group.rejoining import rejoin_timeout_s
 from streamgroup.kafka.cluster.requests import ListedOffset
+from streamgroup.kafka.producer.transaction import GroupMember, TransactionalId
 from streamgroup.model import (
     EARLIEST,
     INITIAL_DOCUMENT,
@@ -55,6 +57,7 @@ from tests.sim.planner import SimEvents, SimMember, SimPlanner
 from tests.sim.settings import JOIN_TIMEOUT_S, QUESTION_S, Settings
 from tests.sim.silence import SparkSilence
 from tests.sim.table import SimTableThread
+from tests.sim.transactions import Held, SimTransactionSink, end_earlier
 from tests.sim.watcher import SimWatcher
 
 if TYPE_CHECKING:
@@ -94,12 +97,15 @@ class Process:
             f"lineage-{self.name}",
             alone=not is_member,
             in_table=world.settings.in_table,
+            in_transaction=world.settings.in_transaction,
         )
         self.membership: Machine
         self.lines: GroupLines | RegistryLines
         self.membership, self.lines = world.keeper.backend(self, self.network)
         self.table = SimTableThread(self) if world.settings.in_table else None
         """The thread of the offset table."""
+        self.sink: SimTransactionSink | None = None
+        """The sink whose transactions commit the offsets, from its first batch on."""
         self.member = SimMember(
             self,
             self.membership,
@@ -137,6 +143,8 @@ class Process:
 
     def _store(self) -> OffsetStore:
         """As `assemble.member_of`."""
+        if self.settings.in_transaction:
+            return TransactionOffsetStore(self.lines.store)
         if self.table is None:
             return self.lines.store
         return TableOffsetStore(self.lines.store, lambda: Claimant(self.ledger.lineage, self.ledger.run))
@@ -155,6 +163,7 @@ class Process:
             max_poll_s=settings.max_poll_s,
             max_silence_s=settings.max_silence_s,
             api_timeout_s=QUESTION_S,
+            transaction_timeout_ms=int(settings.transaction_timeout_s * 1000),
         )
 
     def __str__(self) -> str:
@@ -411,6 +420,23 @@ class Process:
             for one, (claim, epoch, metadata) in zip(ranges, batch["stored"], strict=True)
         ]
 
+    def held(self) -> Steps:
+        """The same, as `streamgroup.exactly_once` reads it."""
+        batch = yield from self._call(io.GetRanges())
+        known = batch["transaction"]
+        ranges = tuple(OffsetRange(TopicPartition(t, p), start, until) for t, p, start, until in batch["ranges"] or ())
+        return Held(
+            batch["sequence"],
+            ranges,
+            TransactionalId(known["id"], known["timeout_ms"]),
+            GroupMember(known["member"], known["generation"], known["instance"]),
+            known["is_held"],
+            {
+                one.partition: CommittedOffset(one.until, metadata, epoch)
+                for one, (epoch, metadata) in zip(ranges, known["after"], strict=True)
+            },
+        )
+
     def _call(self, request: io.Request) -> Steps:
         """Make a request and wait for its result, as `Inbox.call`."""
         number = next(self._numbers)
@@ -457,6 +483,8 @@ class Process:
             case ask.ClaimReplay():
                 assert self.table is not None
                 answer = yield from self.table.claim_for_replay(question)
+            case ask.EndTransaction(name):
+                yield from end_earlier(self.query, self, name)
             case ask.MakeFetchTasks(_, ranges):
                 answer = [FetchTask((FetchRange(range_, None),)) for range_ in ranges]
         return answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamgroup.advice import StoredIn
 from tests.sim import faults as drawn_faults
@@ -47,13 +47,16 @@ class Result:
 
 def kind_of(seed: int) -> Kind:
     """Of a seed among many: every eighth has ZooKeeper in it, and takes four times as long; every eighth an offset
-    table, every fourth the consumer protocol, every sixteenth a query that is not a member."""
+    table, every eighth transactions, every fourth the consumer protocol, every sixteenth a query that is not a member.
+    """
     if seed % 16 == 3:
         return Kind.ALONE
     if seed % 4 == 2:
         return Kind.CONSUMERS
     if seed % 8 == 5:
         return Kind.TABLE
+    if seed % 8 == 1:
+        return Kind.TRANSACTIONS
     return Kind.ZOOKEEPER if seed % 8 == 7 else Kind.KAFKA
 
 
@@ -68,6 +71,9 @@ def plan_of(seed: int, kind: Kind = Kind.KAFKA) -> Plan:
     elif kind is Kind.TABLE:
         chance = random.Random(f"plan {seed} table")
         settings, kinds = drawn_settings.draw_of_table(chance), drawn_faults.TABLE_FAULTS
+    elif kind is Kind.TRANSACTIONS:
+        chance = random.Random(f"plan {seed} transactions")
+        settings, kinds = drawn_settings.draw_of_transactions(chance), drawn_faults.TRANSACTION_FAULTS
     elif kind is Kind.ALONE:
         chance = random.Random(f"plan {seed} alone")
         settings, kinds = modes.draw(chance), drawn_faults.LONE_FAULTS
@@ -79,6 +85,7 @@ def plan_of(seed: int, kind: Kind = Kind.KAFKA) -> Plan:
         if settings.is_member:
             settings = with_silence(settings, random.Random(f"silence {seed} {kind.value}"))
         settings = with_lineages(settings, random.Random(f"lineages {seed} {kind.value}"))
+        settings = replace(settings, describes_groups=settings.describes_groups or settings.in_transaction)
         settings = drawn_settings.with_offsets(settings, random.Random(f"offsets {seed}"))
     seconds = chance.choice((20.0, 40.0, 60.0))
     queries = len(settings.queries)

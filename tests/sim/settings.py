@@ -38,6 +38,8 @@ class Kind(Enum):
     """Nobody: the one query is not a member (`modes.py`)."""
     CONSUMERS = "consumers"
     """Kafka, and the members use the consumer protocol."""
+    TRANSACTIONS = "transactions"
+    """Kafka, and each sink commits its records and offsets in a transaction of Kafka (`transactions.py`)."""
     TABLE = "table"
     """Kafka, and the offsets are in a table of a database (`table.py`)."""
 
@@ -120,6 +122,12 @@ class Settings:
     """`group.maxSilence` (R27)."""
     describes_groups: bool = False
     """Whether runs may describe their group (R28). Where they may not, a copied checkpoint is accepted."""
+    in_transaction: bool = False
+    """`offsets.store=transaction` (R38)."""
+    transactions_v2: bool = True
+    """False: brokers with transactions V1."""
+    transaction_timeout_s: float = 15.0
+    """`kafka.transaction.timeout.ms`."""
     in_table: bool = False
     """`offsets.store`: the offsets are in a table of a database, and each sink is a transaction there (R37)."""
 
@@ -180,6 +188,19 @@ def draw_of_consumers(chance: random.Random) -> Settings:
     """The settings of a seed of a group of the consumer protocol: Kafka 4.3, 4.2, or 4.0 and 4.1."""
     release = chance.choice((Release(interval_s=1.0), Release(window=False), Release(window=False, rejoins=False)))
     return replace(draw(chance), consumers=release)
+
+
+def draw_of_transactions(chance: random.Random) -> Settings:
+    """The settings of a seed of a group whose offsets are committed in transactions. In every fourth world members use
+    the consumer protocol. Runs may describe their group: copies of a checkpoint have one transactional id."""
+    settings = (draw_of_consumers if chance.random() < 0.25 else draw)(chance)
+    return replace(
+        settings,
+        queries=tuple(replace(query, file_sink=False) for query in settings.queries),
+        in_transaction=True,
+        transactions_v2=settings.consumers is not None or chance.random() < 0.5,
+        transaction_timeout_s=chance.choice((8.0, 15.0, 60.0)),
+    )
 
 
 def draw_of_table(chance: random.Random) -> Settings:

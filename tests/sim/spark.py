@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamgroup.coordinator.planning.document import from_value, to_value
 from streamgroup.model import INITIAL_DOCUMENT, OffsetRange
-from tests.sim import table
+from tests.sim import table, transactions
 from tests.sim.clock import Sleep, Steps
 from tests.sim.process import Process
 
@@ -29,6 +29,9 @@ POINTS = ("planned", "logged", "asked", "task", "sunk", "done")
 sink, `commits/N`."""
 TABLE_POINTS = (*POINTS, "begun", "row", "stored")
 """The same with an offset table: also after the transaction has judged the batch, has each range, has the offsets."""
+
+TRANSACTION_POINTS = (*POINTS, "begun", "row", "written", "ended")
+"""The same with transactions: also after the epoch is known, each range is written, all are, EndTxn is answered."""
 
 
 @dataclass
@@ -120,6 +123,10 @@ def _sink(query: Query, process: Process, number: int, ranges: tuple[OffsetRange
     if process.table is not None:
         if ranges:
             yield from table.store_batch(query, process, ranges)
+        return
+    if process.settings.in_transaction:
+        if ranges:
+            yield from transactions.write_batch(query, process)
         return
     checker, whole = process.world.checker, query.settings.file_sink
     for range_ in ranges:

@@ -25,6 +25,8 @@ from tests.sim.silence import Driver, missing
 from tests.sim.spark import Checkpoint, Directory, micro_batches
 from tests.sim.table import Connection, SimDatabase
 from tests.sim.tablechecker import TableChecker, is_of_an_older_checkpoint
+from tests.sim.transactionchecker import TransactionChecker
+from tests.sim.transactions import SimTransactions
 
 if TYPE_CHECKING:
     from tests.sim.faults import Fault
@@ -63,7 +65,11 @@ class Query:
         self.connection: Connection | None = None
         """The connection of the sink to the database of the offset table, while a batch is stored."""
         self.loses_commit = False
-        """The connection breaks with the next COMMIT."""
+        """The connection breaks with the next COMMIT, or EndTxn."""
+        self.breaks_transaction = False
+        """The connection breaks with the next request of a transaction."""
+        self.fails_task = False
+        """The next task of a transaction fails."""
         self.slow_s: float | None = None
         """A director makes its tasks take this long."""
         self._runs = 0
@@ -173,6 +179,8 @@ class Query:
             thread.kill()
         if self.connection is not None:
             table.close(self, linger_s=self.chance.choice((0.0, self.chance.random() * table.LINGER_S)))
+        if self.process is not None and self.process.sink is not None:
+            self.process.sink.leave_tasks()
         if self.process is not None:
             self._over(self.process)
 
@@ -266,6 +274,9 @@ class World:
         if settings.in_table:
             self.checker = TableChecker(self.clock, self.logs)
             self._table = SimDatabase(self.clock, self.checker)
+        elif settings.in_transaction:
+            self.checker = TransactionChecker(self.clock, self.logs)
+            self.transactions = SimTransactions(self, self.checker)
         elif mode is not GroupMode.MEMBER:
             self.checker = LoneChecker(self.clock, self.logs, mode)
         self.lineages = Lineages(self)
@@ -284,7 +295,10 @@ class World:
     def _keeper(self, settings: Settings) -> SimBroker | SimRegistry:
         if settings.registry is not None:
             return SimRegistry(self, settings.registry)
-        return SimBroker(self.clock, self.logs, self.checker, settings)
+        broker = SimBroker(self.clock, self.logs, self.checker, settings)
+        if settings.in_transaction:
+            broker.keep_with(self.transactions)
+        return broker
 
     @property
     def broker(self) -> SimBroker:
@@ -392,6 +406,8 @@ class World:
         self.keeper.calm_down()
         if self.settings.in_table:
             self.table.calm_down()
+        if self.settings.in_transaction:
+            self.transactions.calm_down()
 
     def _come_to_rest(self) -> None:
         end = self.clock.now + CALM_S
