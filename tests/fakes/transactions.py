@@ -50,7 +50,7 @@ class Coordinator:
             case wire.TxnOffsetCommitRequest():
                 return self._offsets(request, version)
             case wire.EndTxnRequest():
-                code = self._end(request.producer_epoch)
+                code = self._end(request.producer_epoch, is_committed=request.committed)
                 return wire.EndTxnResponse(error_code=code, producer_id=7, producer_epoch=self.epoch)
         raise AssertionError(request)
 
@@ -127,16 +127,18 @@ class Coordinator:
             return self._added(request.producer_epoch)
         return 0 if self.state == "Ongoing" else ErrorCode.INVALID_TXN_STATE
 
-    def _end(self, epoch: int) -> int:
-        is_repeated = self.state == "Committed" and epoch == self.epoch - self.is_v2
+    def _end(self, epoch: int, *, is_committed: bool) -> int:
+        state = "Committed" if is_committed else "Aborted"
+        is_repeated = self.state == state and epoch == self.epoch - self.is_v2
         if is_repeated:
             return ErrorCode.CONCURRENT_TRANSACTIONS if self._is_busy() else 0
         if epoch != self.epoch:
             return ErrorCode.PRODUCER_FENCED
         if self.state != "Ongoing":
             return ErrorCode.INVALID_TXN_STATE
-        self.commits.append(epoch)
-        self._decide(is_committed=True)
+        if is_committed:
+            self.commits.append(epoch)
+        self._decide(is_committed=is_committed)
         self.epoch += self.is_v2
         return 0
 

@@ -222,6 +222,8 @@ class Struck(Protocol):
 class Taking(Protocol):
     """A bench of any sink."""
 
+    pool: Pool
+
     def take(self) -> Application: ...
 
 
@@ -566,34 +568,37 @@ def test_tasks_that_fail_and_are_retried(
     report(f"sql_sink whose first attempts fail after they have loaded rows: {bench.total}")
 
 
+SPECULATES = {
+    "spark.executor.memory": "512m",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "200ms",
+}
+
+
 @pytest.mark.long
 def test_speculation(bench: Bench, repeats: int, report: Callable[[str], None], tmp_path: Path) -> None:
     """An attempt that has loaded its rows is held until its copy has loaded them, too, and the batch is stored."""
-    with standalone_cluster(tmp_path / "cluster") as cluster:
-        settings = {
-            "spark.master": cluster.url,
-            "spark.executor.memory": "512m",
-            "spark.speculation": "true",
-            "spark.speculation.interval": "50ms",
-            "spark.speculation.quantile": "0.5",
-            "spark.speculation.multiplier": "1.1",
-            "spark.speculation.minTaskRuntime": "200ms",
-        }
-        with own_pool(bench, tmp_path, settings):
-            application = bench.take()
-            for number in range(repeats):
-                trial = bench.trial()
-                job = trial.job()
-                strike(trial, application, job, LOADED, HOLD, later=number % 2 == 1)
-                stored = trial.count()
-                with application.held():
-                    trial.await_count(application, job, stored + BATCH)
-                bench.add(trial.finish(application, job, stragglers=2), f"repetition {number}", application)
+    with (
+        standalone_cluster(tmp_path / "cluster") as cluster,
+        own_pool(bench, tmp_path, {"spark.master": cluster.url, **SPECULATES}),
+    ):
+        application = bench.take()
+        for number in range(repeats):
+            trial = bench.trial()
+            job = trial.job()
+            strike(trial, application, job, LOADED, HOLD, later=number % 2 == 1)
+            stored = trial.count()
+            with application.held():
+                trial.await_count(application, job, stored + BATCH)
+            bench.add(trial.finish(application, job, stragglers=2), f"repetition {number}", application)
     report(f"sql_sink whose slow tasks have speculative copies: {bench.total}")
 
 
 @contextmanager
-def own_pool(bench: Bench, home: Path, settings: Mapping[str, str]) -> Iterator[None]:
+def own_pool(bench: Taking, home: Path, settings: Mapping[str, str]) -> Iterator[None]:
     """Have the test's applications run with these settings of Spark."""
     shared, bench.pool = bench.pool, Pool(home / "applications", settings)
     try:

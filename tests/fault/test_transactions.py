@@ -5,6 +5,8 @@ Each repetition uses a new topic, group and target. `format("streamgroup")` is s
 
 from __future__ import annotations
 
+import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,14 +18,28 @@ from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.fault.applications import Application, Job
 from tests.fault.pool import Pool
-from tests.fault.test_sql_sink import BATCH, LONGEST_S, PARTS, SESSION_S, Outcome, of, strike, survivor
+from tests.fault.test_sql_sink import (
+    BATCH,
+    LONGEST_S,
+    PARTS,
+    RECORDS,
+    SESSION_S,
+    SPECULATES,
+    Outcome,
+    of,
+    own_pool,
+    strike,
+    survivor,
+)
 from tests.hooks.named_points import (
     COORDINATOR,
     DRIVER,
     ENDED,
+    FAIL,
     HOLD,
     JVM,
     OFFSETS_ADDED,
+    PAUSE,
     SELF,
     STORED,
     TASK_DONE,
@@ -31,9 +47,14 @@ from tests.hooks.named_points import (
     WRITTEN,
 )
 from tests.live.transacting import read_committed
+from tests.spark.standalone import standalone_cluster
 from tests.spark.support import Load, committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(3600)]
+
+
+SLOW_S = 3.0
+"""So long a task is slow, where one that takes 0.2 s longer than others gets a copy."""
 
 
 @dataclass
@@ -46,9 +67,11 @@ class Trial:
     home: Path
     format: str = "exactly_once"
 
-    def job(self, name: str = "one", batch: int = BATCH) -> Job:
-        """Make the job of a member."""
+    def job(self, name: str = "one", batch: int = BATCH, member: str = "") -> Job:
+        """Make the job of a member; `member` tells members of one application apart."""
         options = {"kafka.session.timeout.ms": str(1000 * SESSION_S)}
+        if member:
+            options["group.member"] = member
         if self.format == "exactly_once":
             options["offsets.store"] = "transaction"
         sink = {
@@ -85,12 +108,12 @@ class Bench:
         self.total = Outcome()
         self.used: list[Application] = []
 
-    def trial(self, kind: str = "exactly_once") -> Trial:
+    def trial(self, kind: str = "exactly_once", partitions: int = 2) -> Trial:
         """Begin a repetition."""
-        topic, target = self.make_topic(self.kafka, 2), self.make_topic(self.kafka, 3)
+        topic, target = self.make_topic(self.kafka, partitions), self.make_topic(self.kafka, 3)
         home = self.home / topic
         home.mkdir()
-        return Trial(Load(self.kafka, topic, 2), f"{topic}-group", target, home, kind)
+        return Trial(Load(self.kafka, topic, partitions), f"{topic}-group", target, home, kind)
 
     def take(self) -> Application:
         self.used.append(self.pool.take())
@@ -184,6 +207,82 @@ def test_held_in_the_transaction_while_another_member_joins(
         bench.add(trial.finish(successor, another), f"paused at {point}: {error[:200]}", successor)
         application.end_queries()
     report(f"exactly_once held while another member joins: {bench.total}")
+
+
+@pytest.mark.long
+def test_a_zombie_commits_nothing(bench: Bench, repeats: int, report: Callable[[str], None]) -> None:
+    """SIGSTOP of all of an application. Another one of the group has committed all before SIGCONT."""
+    zombie, other = bench.take(), bench.take()
+    fenced = 0
+    for number, point in of((WRITTEN, TASK_DONE, OFFSETS_ADDED), repeats):
+        trial = bench.trial()
+        paused, another = trial.job("paused"), trial.job("other")
+        strike(trial, zombie, paused, point, PAUSE, later=number % 2 == 1)
+        try:
+            other.start(another)
+            if point != OFFSETS_ADDED:  # else the group's offsets are unstable until the transaction ends
+                trial.await_count(other, another, RECORDS)
+        finally:
+            zombie.signal(signal.SIGCONT)
+        fenced += "FencedError" in zombie.failure_or(paused, trial.is_done)
+        zombie.end_queries()
+        bench.add(trial.finish(other, another), f"paused at {point}", zombie)
+    report(f"exactly_once paused beyond its session: {bench.total}, fenced: {fenced}")
+
+
+@pytest.mark.long
+def test_members_come_and_go_while_there_is_a_backlog(
+    bench: Bench, repeats: int, report: Callable[[str], None]
+) -> None:
+    first, second = bench.take(), bench.take()
+    for number in range(repeats):
+        trial = bench.trial(partitions=4)
+        one, two, three = (trial.job(name, 400, name) for name in ("one", "two", "three"))
+        trial.load.send(4 * RECORDS)
+        first.start(one)
+        trial.await_count(first, one, 400)
+        for joining in (two, three):
+            second.start(joining)
+            trial.await_count(second, joining, min(4 * RECORDS, trial.done() + 800))
+        leaving, stays, application = (two, one, first) if number % 2 else (one, two, second)
+        (second if leaving is two else first).stop(leaving)
+        trial.await_count(application, stays, min(4 * RECORDS, trial.done() + 800))
+        second.stop(three)
+        bench.add(trial.finish(application, stays), f"repetition {number}", application)
+    report(f"exactly_once while members come and go: {bench.total}")
+
+
+@pytest.mark.long
+def test_tasks_that_fail_and_are_retried(
+    bench: Bench, repeats: int, report: Callable[[str], None], tmp_path: Path
+) -> None:
+    """The second attempt refuses to write, and the batch is written again in another transaction."""
+    with own_pool(bench, tmp_path, {"spark.master": "local[2,4]"}):
+        application = bench.take()
+        for number, stroke in of((FAIL, SELF), repeats):
+            trial = bench.trial()
+            job = trial.job()
+            strike(trial, application, job, TASK_DONE, stroke, later=number % 2 == 1)
+            bench.add(trial.finish(application, job), stroke, application)
+    report(f"exactly_once whose first attempts fail when they have written: {bench.total}")
+
+
+@pytest.mark.long
+def test_speculation(bench: Bench, repeats: int, report: Callable[[str], None], tmp_path: Path) -> None:
+    """A task that has written its rows is slow to end, and Spark starts a copy of it, which must not write."""
+    with (
+        standalone_cluster(tmp_path / "cluster") as cluster,
+        own_pool(bench, tmp_path, {"spark.master": cluster.url, **SPECULATES}),
+    ):
+        application = bench.take()
+        for number in range(repeats):
+            trial = bench.trial()
+            job = trial.job()
+            strike(trial, application, job, TASK_DONE, HOLD, later=number % 2 == 1)
+            with application.held():
+                time.sleep(SLOW_S)
+            bench.add(trial.finish(application, job), f"repetition {number}", application)
+    report(f"exactly_once whose slow tasks have speculative copies: {bench.total}")
 
 
 @pytest.mark.long

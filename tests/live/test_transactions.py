@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
 
 from streamgroup.cli.main import main
 from streamgroup.errors import ConfigError, FencedError, ProduceError
-from streamgroup.kafka.cluster.transactions import end_earlier, open_transactions
-from streamgroup.kafka.producer.transaction import TransactionalId
+from streamgroup.kafka.cluster.transactions import TransactionRunner, end_earlier, open_transactions
+from streamgroup.kafka.producer.transaction import GroupMember, GroupOffsets, TransactionalId
+from streamgroup.model import CommittedOffset, TopicPartition
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.live.transacting import Transactions, read_committed
@@ -68,6 +70,24 @@ def test_an_open_transaction_is_listed_until_a_later_run_ends_it(
     )
     with pytest.raises(FencedError, match="Another run of this query"):
         transactions.abort()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["0.10.2.2", "1.1.1"])
+def test_brokers_that_do_not_check_the_member_are_refused(version: str) -> None:
+    """Kafka 0.10 has no transactions. Later ones before 2.5 would commit the offsets of any member."""
+    with KafkaServer(version) as server:
+        transactions = Transactions(server, "copy")
+        runner = TransactionRunner(transactions.cluster, lambda group: GroupMember("member", 1))
+        offsets = {TopicPartition("orders", 0): CommittedOffset(5)}
+
+        def commit() -> None:
+            transactions.begin()
+            committing = transactions.producer.commit([GroupOffsets("shipping", offsets)])
+            runner.run(committing, "end", transactions.cluster.deadline())
+
+        with closing(transactions.cluster), pytest.raises(ConfigError, match=r"Kafka 2\.5"):
+            commit()
 
 
 def test_a_timeout_above_the_brokers_limit_is_refused(transactions: Transactions) -> None:

@@ -201,7 +201,10 @@ class SimBroker:
         self._coordinator.transactions = transactions
 
     def refusal_in_transaction(self, request: OffsetCommitRequest, partitions: Collection[TopicPartition]) -> int:
-        """Why a transaction may not commit these offsets, or 0: as a commit, but also while the members sync."""
+        """Why a transaction may not commit these offsets, or 0: as a commit, but also while the members sync, and those
+        of no member (clients before KIP-447 name none)."""
+        if is_of_no_member(request):
+            return 0
         code = self._coordinator.refusal_of_commit(request)
         if code and code != E.REBALANCE_IN_PROGRESS:
             return code

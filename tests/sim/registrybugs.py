@@ -32,6 +32,7 @@ from tests.sim.offsetbugs import OFFSET_BUGS
 from tests.sim.runbugs import RUN_BUGS
 from tests.sim.settings import Kind
 from tests.sim.tablebugs import TABLE_BUGS
+from tests.sim.transactionbugs import TRANSACTION_BUGS
 
 
 def _replace_method(stack: ExitStack, method: Callable[..., None], planted: Callable[..., None]) -> None:
@@ -306,4 +307,5 @@ ALL_BUGS = {
     **BOUNDARY_BUGS,
     **LONE_BUGS,
     **TABLE_BUGS,
+    **TRANSACTION_BUGS,
 }

@@ -479,7 +479,6 @@ class SimTransactionSink:
         Raises TransactionAbortedError if a task fails, since Spark runs it again.
         """
         for one in moving:
-            yield Sleep(self._query.task_s())
             try:
                 yield from self.run_task(transaction, one)
             except (TaskFailed, StreamGroupError) as error:
@@ -509,6 +508,7 @@ class SimTransactionSink:
             ]
             if number == fails_at:
                 raise TaskFailed("killed")
+            yield Sleep(query.task_s() / len(parts))
             yield from self._sent(id_, transaction, part, number)
         self._left = []
         if fails_at == len(parts):

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 
+import streamgroup
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.security.acls import AclTarget
 from tests.conftest import MakeTopic
+from tests.live.transacting import read_committed
 from tests.spark.support import Load, Streams
 from tests.waiting import wait_until
 
@@ -21,6 +24,7 @@ USERS = {
     "without-group": {"topic": "READ"},
     "without-read": {"topic": "DESCRIBE", "group": "READ"},
     "allowed": {"topic": "READ", "group": "READ"},
+    "copying": {"topic": "ALL", "group": "READ"},
 }
 """The rights of each on the topic and the group."""
 
@@ -58,6 +62,32 @@ def test_a_query_with_the_least_rights_reads_and_commits(
     sunk = streams.to_parquet(streams.read(guarded, topic, "g", **options), availableNow=True)
     assert sunk.query.awaitTermination(int(TIMEOUT_S))
     assert sorted(sunk.values()) == sorted(load.sent)
+
+
+def test_a_transaction_needs_the_right_to_its_id(streams: Streams, guarded: KafkaServer, make_topic: MakeTopic) -> None:
+    topic = make_topic(guarded)
+    load = _load(guarded, topic)
+    _allow(guarded, "copying", topic)
+    target = make_topic(guarded)
+    guarded.security.add_acl("copying", "ALL", topic=target)
+    client = guarded.security.client("copying").options
+    sink = streamgroup.exactly_once(target, **client)
+    options = {"offsets__store": "transaction", "kafka__transactional__id": "copy", **_options(guarded, "copying")}
+
+    def run() -> StreamingQuery:
+        rows = streams.read(guarded, topic, "g", **options).select("value")
+        checkpoint = str(streams.home / "copy-checkpoint")
+        query = rows.writeStream.foreachBatch(sink).trigger(availableNow=True).option("checkpointLocation", checkpoint)
+        started = query.start()
+        streams.add(started)
+        return started
+
+    refused = run()
+    wait_until(lambda: not refused.isActive, "the query is refused", TIMEOUT_S)
+    assert "--add --allow-principal User:copying --operation Write --transactional-id copy" in str(refused.exception())
+    guarded.security.add_acl("copying", "WRITE", transactional_id="copy")
+    assert run().awaitTermination(int(TIMEOUT_S))
+    assert sorted(read_committed(guarded, target)) == sorted(load.sent)
 
 
 def _load(server: KafkaServer, topic: str) -> Load:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroup
+from streamgroup.kafka.cluster.transactions import open_transactions
 from streamgroup.spark.exactly_once import ExactlyOnceSink, _TransactionWriter
 from tests.conftest import MakeTopic
 from tests.live.transacting import read_committed
@@ -220,3 +221,42 @@ def test_a_timeout_above_the_brokers_limit_is_refused(copies: Copies) -> None:
     copies.load.send(10)
     copies.fails("one", "is above transaction.max.timeout.ms", kafka__transaction__timeout__ms=3_600_000)
     assert copies.values() == []
+
+
+def test_two_queries_with_one_transactional_id_fence_each_other_and_lose_nothing(
+    copies: Copies, streams: Streams, make_topic: MakeTopic
+) -> None:
+    """The one that starts later ends the transactions of the other, whose error names the id."""
+    other = Copies(copies.load, streams, make_topic(copies.load.server, 3))
+    shared = {"kafka__transactional__id": f"{copies.out}-shared"}
+    copies.load.send(50)
+    first = copies.start("one", trigger={"processingTime": "1 second"}, **shared)
+    wait_until(lambda: len(copies.values()) == 50, "the first query writes", 60)
+    other.run("other", **shared)
+    copies.load.send(50)
+    wait_until(lambda: not first.isActive, "the first query is refused", 60)
+    assert "another query with this id has begun a newer one" in str(first.exception())
+    for each, name in ((copies, "one"), (other, "other")):
+        each.run(name, **shared)
+        each.check()
+
+
+@pytest.mark.long
+def test_a_batch_that_takes_longer_than_the_timeout_ends_the_query_and_is_written_again(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies.load.send(50)
+    commit = _TransactionWriter._commit
+
+    def late(writer: _TransactionWriter, parts: Any) -> None:
+        wait_until(
+            lambda: not open_transactions(writer._cluster, writer._cluster.deadline()), "the brokers abort it", 60
+        )
+        commit(writer, parts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_TransactionWriter, "_commit", late)
+        copies.fails("one", r"kafka\.transaction\.timeout\.ms=1000", kafka__transaction__timeout__ms=1_000)
+    assert copies.values() == []
+    copies.run("one", kafka__transaction__timeout__ms=600_000)
+    copies.check()

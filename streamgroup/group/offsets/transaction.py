@@ -78,16 +78,17 @@ class TransactionOffsetStore(OffsetStore):
         return self._passed_on(self._kafka.fetch(known, now), now)
 
     def follow(self, action: object) -> Outcome:
-        """Forget pending commits, and what was known of partitions that may have moved meanwhile."""
+        """Forget pending commits, and what was known of partitions that may have moved meanwhile.
+
+        The sink may still commit the batch in flight if a partition was lost and assigned again, so its ranges stay.
+        """
         match action:
             case ev.Assigned():
                 kept = action.kept | frozenset(action.revoked)
                 self._known = {tp: offset for tp, offset in self._known.items() if tp in kept}
-                self._in_flight = {tp: one for tp, one in self._in_flight.items() if tp in kept}
                 self._pending.clear()
             case ev.Lost() | ev.Left():
                 self._known.clear()
-                self._in_flight.clear()
                 self._pending.clear()
         return self._kafka.follow(action)
 

@@ -97,6 +97,18 @@ def test_a_batch_that_is_looked_up_later_is_still_not_committed(
     assert not kafka.asked
 
 
+def test_a_batch_whose_partition_was_lost_and_assigned_again_is_looked_up(
+    store: TransactionOffsetStore, kafka: KafkaOffsets
+) -> None:
+    store.planned([OffsetRange(A, 10, 20)])
+    store.follow(ev.Lost("session ended"))
+    store.follow(assigned(A))
+    store.fetch(FETCH, 0.0)
+    kafka.committed = {A: CommittedOffset(20)}
+    store.commit(commit(a=20), 0.0)
+    assert not kafka.asked
+
+
 @pytest.mark.parametrize("is_fetched", [False, True])
 def test_a_position_that_moves_back_to_the_start_of_the_last_batch_is_committed(
     store: TransactionOffsetStore, kafka: KafkaOffsets, is_fetched: bool
