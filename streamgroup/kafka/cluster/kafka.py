@@ -299,7 +299,9 @@ class KafkaCluster:
             if not may_succeed_later(answer):
                 context = f"cannot find the {what}"
                 if answer in RESOURCES:
-                    raise refusal(answer, context, Operation.DESCRIBE, key, self.requester)
+                    # Describe is enough to ask, but who asks is about to begin a transaction. Write includes Describe.
+                    operation = Operation.DESCRIBE if of_group else Operation.WRITE
+                    raise refusal(answer, context, operation, key, self.requester)
                 raise BrokerError(answer, context)
             retry.again(with_remedy(error_of(answer).name))
 
