@@ -54,7 +54,7 @@ from streamgroup.cli._properties import without_prefix
 from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
 from streamgroup.kafka.cluster.configs import broker_config
 from streamgroup.kafka.cluster.interface import Cluster, kafka_of, open_cluster
-from streamgroup.kafka.cluster.transactions import open_transactions
+from streamgroup.kafka.cluster.transactions import held_up, open_transactions
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.records import kernel
 from streamgroup.kafka.wire.kafka07 import LATEST_TIME, OffsetsRequest07
@@ -71,7 +71,7 @@ from streamgroup.kafka.wire.messages.log import FetchRequest, ListOffsetsRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from streamgroup.kafka.wire.schema import Request
 from streamgroup.kafka.wire.versions import BrokerVersions
-from streamgroup.model import ClusterSnapshot, Dialect, GroupDescription, GroupState, name_some
+from streamgroup.model import ClusterSnapshot, Dialect, GroupDescription, GroupState, TopicPartition, name_some
 from streamgroup.options.types import ClientOptions
 from streamgroup.spark_home import pyspark_version, spark_submit
 from streamgroup.testing.java import java_executable, java_version
@@ -129,6 +129,7 @@ APIS: tuple[type[Request[Any]], ...] = (
 _OFFSETS_FACTOR = "offsets.topic.replication.factor"
 _OFFSETS_REPLICAS = 3
 """The default of this setting of the brokers."""
+_SHOWS_COMMAND = "`streamgroup topics --open-transactions` shows the command that aborts it"
 _EXECUTORS = "Executors of Spark"
 _PACKAGES = ("pyarrow", "numpy", "cryptography", "kazoo")
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -235,7 +236,7 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
                 yield from _without_brokers(where, error, servers, options)
                 return
             problem = _of_offsets_topic(cluster, snapshot) if snapshot.dialect is Dialect.KAFKA else ""
-            transactions = list(_of_transactions(cluster)) if snapshot.dialect is Dialect.KAFKA else []
+            transactions = list(_of_transactions(cluster, snapshot)) if snapshot.dialect is Dialect.KAFKA else []
     except StreamGroupError as error:
         yield Finding(where, CheckVerdict.FAIL, str(error))
         return
@@ -251,15 +252,31 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
     yield from transactions
 
 
-def _of_transactions(cluster: Cluster) -> Iterator[Finding]:
-    """Yield a finding for the open transactions. None without transactions, and for brokers before 3.0."""
+def _of_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    """Yield findings for hanging and for open transactions. None without transactions, and for brokers before 3.0."""
     deadline = cluster.deadline()
+    now_ms = int(time.time() * 1000)
+    kafka = kafka_of(cluster, deadline)
+    partitions = [
+        TopicPartition(topic.name, p.partition) for topic in snapshot.topics.values() for p in topic.partitions
+    ]
     try:
-        found = open_transactions(kafka_of(cluster, deadline), deadline)
+        found = open_transactions(kafka, deadline)
+        held = held_up(kafka, [tp for tp in partitions if snapshot.leader(tp) is not None], deadline, now_ms)
     except StreamGroupError:  # few clusters have transactions, and an older broker lists none
         return
-    now_ms = int(time.time() * 1000)
+    hanging = [one for one in held if one.is_hanging]
     late = [one for one in found if one.is_overdue(now_ms)]
+    if hanging:
+        first = hanging[0]
+        whose = "of an unknown id" if first.transaction is None else f"of {first.transaction.transactional_id!r}"
+        yield Finding(
+            "transactions",
+            CheckVerdict.WARN,
+            f"hanging transaction {whose} in {first.partition}, at offset {first.stable}"
+            f"{f', and {len(hanging) - 1} more' if len(hanging) > 1 else ''}: no coordinator will end it. Consumers "
+            f"with isolation.level=read_committed wait there. {_SHOWS_COMMAND}",
+        )
     if late:
         oldest = late[0]
         yield Finding(
@@ -268,7 +285,7 @@ def _of_transactions(cluster: Cluster) -> Iterator[Finding]:
             f"{oldest.transactional_id!r} has been {oldest.state} for {(now_ms - oldest.started_ms) // 1000} s, with a "
             f"timeout of {oldest.timeout_ms // 1000} s. Consumers with isolation.level=read_committed wait at "
             f"{name_some(oldest.partitions)}. Restart the broker that is its coordinator, or upgrade it (KAFKA-19999). "
-            "To abort it: kafka-transactions.sh --bootstrap-server ... abort --help",
+            f"{_SHOWS_COMMAND}",
         )
     elif found:
         oldest = found[0]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -26,7 +29,17 @@ from streamgroup.errors import StreamGroupError
 from streamgroup.kafka.cluster.changes import BROKERS_DEFAULT, create_topics, delete_topics, grow_topics
 from streamgroup.kafka.cluster.interface import Cluster, kafka_of
 from streamgroup.kafka.cluster.kafka import KafkaCluster
-from streamgroup.model import EARLIEST, LATEST, Broker, ClusterSnapshot, PartitionInfo, TopicInfo, TopicPartition
+from streamgroup.kafka.cluster.transactions import HeldUp, OpenTransaction, held_up
+from streamgroup.model import (
+    EARLIEST,
+    LATEST,
+    Broker,
+    ClusterSnapshot,
+    Dialect,
+    PartitionInfo,
+    TopicInfo,
+    TopicPartition,
+)
 from streamgroup.options.types import Isolation
 from streamgroup.text import counted, host_port
 
@@ -74,16 +87,108 @@ COLUMNS: tuple[Column[PartitionRow], ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionRow:
+    """An open transaction in a partition, at `now_ms`. `abort` is the command that aborts it; empty if unknown."""
+
+    found: HeldUp
+    now_ms: int
+    abort: str
+
+    @property
+    def state(self) -> str | None:
+        """Return the coordinator's word, `Hanging`, or None if it is unknown."""
+        if self.found.is_hanging:
+            return "Hanging"
+        return None if self.found.transaction is None else self.found.transaction.state
+
+    @property
+    def age_s(self) -> int | None:
+        """Return the seconds since it began, for a hanging one since its newest record; None if unknown."""
+        since = None if self.found.producer is None else self.found.producer.last_timestamp_ms
+        if self.found.transaction is not None and not self.found.is_hanging:
+            since = self.found.transaction.started_ms
+        return None if since is None or since < 0 else max(0, self.now_ms - since) // 1000
+
+    @property
+    def next_step(self) -> str:
+        """Return what ends the transaction: what to wait for, or a command."""
+        found, known = self.found, self.found.transaction
+        if found.producer is None:
+            return f"the producer of the open transaction is unknown: {found.problem}"
+        unlisted = f"no broker lists a transaction of producer id {found.producer.identity.producer_id}"
+        if found.is_hanging:
+            why = f"{unlisted}. If this user may describe all transactional ids, abort it"
+            if known is not None:
+                why = "its coordinator does not have this partition in an open transaction. Abort it"
+            return f"hanging: {why}: {self.abort}"
+        if found.problem:
+            return f"{found.problem}. Wait until its producer ends it. To abort it: {self.abort}"
+        if known is None:
+            return f"{unlisted}. Run the command as a user that may describe all transactional ids (Describe)"
+        return self._of_coordinated(known)
+
+    def _of_coordinated(self, known: OpenTransaction) -> str:
+        if known.is_overdue(self.now_ms):
+            return (
+                f"older than its timeout of {known.timeout_ms // 1000} s. Restart the broker that is its coordinator, "
+                f"or upgrade it (KAFKA-19999). To abort it: {self.abort}"
+            )
+        if known.state != "Ongoing":
+            return "its coordinator is writing its end to the partitions. Wait until that is done"
+        left = max(0, known.started_ms + known.timeout_ms - self.now_ms) // 1000
+        return (
+            f"wait until its producer ends it, or until the brokers abort it after its timeout, in {left} s. If the "
+            "producer has stopped, start it again with this transactional id: that aborts the transaction"
+        )
+
+
+def _of_producer(of: Callable[[Any], Any]) -> Callable[[TransactionRow], Any]:
+    return lambda row: None if row.found.producer is None else of(row.found.producer)
+
+
+def _of_transaction(of: Callable[[Any], Any]) -> Callable[[TransactionRow], Any]:
+    return lambda row: None if row.found.transaction is None else of(row.found.transaction)
+
+
+OPEN_TRANSACTIONS: tuple[Column[TransactionRow], ...] = (
+    Column("TOPIC", "topic", lambda row: row.found.partition.topic),
+    Column("PARTITION", "partition", lambda row: row.found.partition.partition),
+    Column("LAST-STABLE-OFFSET", "last_stable_offset", lambda row: row.found.stable),
+    Column("LOG-END-OFFSET", "log_end_offset", lambda row: row.found.end),
+    Column("WAITING", "waiting", lambda row: row.found.end - row.found.stable),
+    Column("TRANSACTIONAL-ID", "transactional_id", _of_transaction(lambda one: one.transactional_id)),
+    Column("STATE", "state", lambda row: row.state),
+    Column("AGE-S", "age_s", lambda row: row.age_s),
+    Column("PRODUCER-ID", "producer_id", _of_producer(lambda one: one.identity.producer_id)),
+    Column("START-OFFSET", "start_offset", _of_producer(lambda one: one.start_offset)),
+    Column("PRODUCER-EPOCH", "producer_epoch", _of_producer(lambda one: one.identity.epoch), verbose=True),
+    Column("COORDINATOR-EPOCH", "coordinator_epoch", _of_producer(lambda one: one.coordinator_epoch), verbose=True),
+    Column("LAST-TIMESTAMP", "last_timestamp_ms", _of_producer(lambda one: one.last_timestamp_ms), verbose=True),
+    Column("TIMEOUT-MS", "timeout_ms", _of_transaction(lambda one: one.timeout_ms), verbose=True),
+)
+"""The columns of --open-transactions. WAITING is the number of offsets that consumers of read_committed wait for."""
+_NEXT_STEP: Column[TransactionRow] = Column("NEXT-STEP", "next_step", lambda row: row.next_step)
+
+
 @click.command(
     cls=SectionedCommand,
     examples={
         "streamgroup topics -b localhost:9092 --list": "the names of all topics",
         "streamgroup topics -b localhost:9092 --describe --topic orders": "the partitions of one topic",
+        "streamgroup topics -b localhost:9092 --open-transactions --topic orders": "why consumers of read_committed "
+        "wait",
         "streamgroup topics -b localhost:9092 --create --topic orders --partitions 6": "a new topic",
     },
 )
 @flag(_ACTIONS, "--list", "list_topics", help="List the names of all topics.")
 @flag(_ACTIONS, "--describe", help="Show leader, replicas and log offsets of each partition, of all topics or --topic.")
+@flag(
+    _ACTIONS,
+    "--open-transactions",
+    help="Show the open and hanging transactions at which consumers with isolation.level=read_committed wait, and what "
+    "ends them; of all topics or --topic.",
+)
 @option(_ACTIONS, "--create", "action", flag_value="create", help="Create --topic with --partitions.")
 @option(_ACTIONS, "--alter", "action", flag_value="alter", help="Raise the number of partitions of --topic.")
 @option(_ACTIONS, "--delete", "action", flag_value="delete", help="Delete --topic with all its records.")
@@ -93,9 +198,14 @@ COLUMNS: tuple[Column[PartitionRow], ...] = (
     "names",
     multiple=True,
     metavar="TOPIC",
-    help="Topic to describe, create, alter or delete; repeatable. Only --describe has a default: all topics.",
+    help="Topic to describe, create, alter or delete; repeatable. Only --describe and --open-transactions have a "
+    "default: all topics.",
 )
-@flag(_TOPICS, "--exclude-internal", help="With --list and --describe: leave out Kafka's internal topics.")
+@flag(
+    _TOPICS,
+    "--exclude-internal",
+    help="With --list, --describe and --open-transactions: leave out Kafka's internal topics.",
+)
 @option(
     _CHANGES,
     "--partitions",
@@ -128,6 +238,7 @@ def topics(
     where: ClusterAddress,
     list_topics: bool,
     describe: bool,
+    open_transactions: bool,
     action: str | None,
     names: tuple[str, ...],
     partitions: int | None,
@@ -142,16 +253,17 @@ def topics(
     """List, describe, create, alter or delete topics.
 
     The cluster may run any Kafka from 0.7 on. --create and --delete need brokers of 0.10.1 or later, --alter 1.0.
+    --open-transactions names producers of brokers since 2.8, and transactional ids since 3.0.
     """
-    if list_topics + describe + (action is not None) != 1:
-        raise click.UsageError("choose one of --list, --describe, --create, --alter and --delete")
+    if list_topics + describe + open_transactions + (action is not None) != 1:
+        raise click.UsageError("choose one of --list, --describe, --open-transactions, --create, --alter and --delete")
     change = TopicChange(action or "", names, partitions, replication_factor, configs, if_not_exists)
     if action is None and change != TopicChange("", names):
         raise click.UsageError("--partitions requires --create or --alter; the settings of a topic require --create")
     if action is not None:
         change.check()
     if list_topics and (names or verbose):
-        raise click.UsageError("--topic and --verbose require --describe")
+        raise click.UsageError("--topic and --verbose require --describe or --open-transactions")
     with closing(opened(where, "streamgroup-topics", timeout)) as cluster:
         deadline = cluster.deadline(timeout)
         if action is not None:
@@ -164,10 +276,50 @@ def topics(
         if list_topics:
             click.echo(json.dumps([t.name for t in shown]) if as_json else "\n".join(t.name for t in shown))
             return
-        rows = partition_rows(shown, snapshot, *_log_ends(cluster, snapshot, shown, deadline))
-        click.echo(json.dumps(json_rows(COLUMNS, rows), indent=2) if as_json else table(COLUMNS, rows, verbose=verbose))
+        if open_transactions:
+            has_none = snapshot.dialect is Dialect.KAFKA07
+            open_ones = [] if has_none else _transactions(kafka_of(cluster, deadline), snapshot, shown, deadline, where)
+            click.echo(_shown(open_ones, verbose=verbose, as_json=as_json))
+        else:
+            rows = partition_rows(shown, snapshot, *_log_ends(cluster, snapshot, shown, deadline))
+            listed = (
+                json.dumps(json_rows(COLUMNS, rows), indent=2) if as_json else table(COLUMNS, rows, verbose=verbose)
+            )
+            click.echo(listed)
     if missing := sorted(set(names) - snapshot.topics.keys()):
         raise NoSuchTopic("; ".join(f"topic {name!r} does not exist" for name in missing))
+
+
+def _transactions(
+    cluster: KafkaCluster,
+    snapshot: ClusterSnapshot,
+    shown: Sequence[TopicInfo],
+    deadline: float,
+    where: ClusterAddress,
+) -> list[TransactionRow]:
+    """Return the open transactions of the partitions with a leader."""
+    now_ms = int(time.time() * 1000)
+    found = held_up(cluster, _led(snapshot, shown), deadline, now_ms)
+    return [TransactionRow(one, now_ms, _abort(one, cluster, where)) for one in found]
+
+
+def _abort(found: HeldUp, cluster: KafkaCluster, where: ClusterAddress) -> str:
+    """Return the command of Kafka that aborts a transaction; empty if its producer is unknown."""
+    if found.producer is None:
+        return ""
+    words = ["kafka-transactions.sh", "--bootstrap-server", str(cluster)]
+    words += [] if where.command_config is None else ["--command-config", str(where.command_config)]
+    words += ["abort", "--topic", found.partition.topic, "--partition", str(found.partition.partition)]
+    return shlex.join([*words, "--start-offset", str(found.producer.start_offset)])
+
+
+def _shown(rows: Sequence[TransactionRow], *, verbose: bool, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(json_rows((*OPEN_TRANSACTIONS, _NEXT_STEP), rows), indent=2)
+    if not rows:
+        return "No open transaction: consumers of read_committed can read to the end of each partition."
+    steps = [f"{row.found.partition}: {row.next_step}" for row in rows]
+    return "\n".join([table(OPEN_TRANSACTIONS, rows, verbose=verbose), "", *steps])
 
 
 def partition_rows(
@@ -192,12 +344,16 @@ def partition_rows(
     ]
 
 
+def _led(snapshot: ClusterSnapshot, shown: Sequence[TopicInfo]) -> list[TopicPartition]:
+    partitions = [TopicPartition(topic.name, info.partition) for topic in shown for info in topic.partitions]
+    return [tp for tp in partitions if snapshot.leader(tp) is not None]
+
+
 def _log_ends(
     cluster: Cluster, snapshot: ClusterSnapshot, shown: Sequence[TopicInfo], deadline: float
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Return the first offsets and the end offsets of the partitions with a leader."""
-    partitions = [TopicPartition(topic.name, info.partition) for topic in shown for info in topic.partitions]
-    led = [tp for tp in partitions if snapshot.leader(tp) is not None]
+    led = _led(snapshot, shown)
     ends = []
     for at in (EARLIEST, LATEST):
         listed = cluster.list_offsets(dict.fromkeys(led, at), Isolation.READ_UNCOMMITTED, deadline) if led else {}

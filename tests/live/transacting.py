@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as AssignedPartition
 
 from streamgroup.executor.write.sink_writer import write
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.cluster.transactions import TransactionRunner, has_transactions_v2
 from streamgroup.kafka.producer.transaction import Ended, Transaction, TransactionalId, TransactionalProducer
+from streamgroup.kafka.wire.messages.produce import (
+    ALL_ACKS,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from streamgroup.model import TopicPartition
 from streamgroup.options.parse import parse_sink
 from streamgroup.testing import KafkaServer
+from tests.unit.kafka.records.encoder import Record, encode_batch
 from tests.waiting import soon
+
+_BEFORE_V2 = 8
+"""A version of Produce with which the producer adds the partitions to its transaction."""
 
 
 class Transactions:
@@ -36,6 +49,26 @@ class Transactions:
         rows = pa.record_batch({"value": pa.array([value.encode() for value in values])})
         assert write([rows], self.options, transaction).records == len(values)
 
+    def hang(self, partition: int) -> None:
+        """Write a record of no transaction, as a late request does. The brokers must not verify transactions."""
+        deadline = self.cluster.deadline()
+        identity, topic = self.producer.identity, self.options.topic
+        assert topic is not None
+        assert identity.epoch == 0
+        record = Record(0, int(time.time() * 1000), value=b"late")
+        records = encode_batch([record], transactional=True, producer_id=identity.producer_id)
+        rows = (PartitionProduceData(index=partition, records=records),)
+        request = ProduceRequest(
+            transactional_id=self.producer.id.name,
+            acks=ALL_ACKS,
+            timeout_ms=30_000,
+            topic_data=(TopicProduceData(name=topic, partition_data=rows),),
+        )
+        leader = self.cluster.snapshot({topic}, deadline).leader(TopicPartition(topic, partition))
+        assert leader is not None
+        response = self.cluster.call(request, leader, deadline, ceiling=_BEFORE_V2)
+        assert response.responses[0].partition_responses[0].error_code == 0
+
     def commit(self) -> None:
         assert self.runner.run(self.producer.commit([]), "end", self.cluster.deadline()) is Ended.COMMITTED
 
@@ -50,7 +83,7 @@ def read_committed(server: KafkaServer, topic: str) -> list[str]:
     found: list[str] = []
     with closing(consumer):
         left = set(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
+        consumer.assign([AssignedPartition(topic, partition, 0) for partition in left])
         deadline = soon(30)
         while left:
             assert soon(0) < deadline, f"the ends of partitions {left} are not reached"

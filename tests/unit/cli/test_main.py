@@ -321,7 +321,7 @@ def test_what_a_command_does_comes_before_how_it_connects() -> None:
 def test_a_required_setting_is_said_to_be_required_and_a_limit_that_goes_without_saying_is_left_out() -> None:
     shown = " ".join(" ".join(help_of("topics")).split())
     assert "--partitions N Number of partitions. Required by --create and --alter" in shown
-    assert "Only --describe has a default: all topics." in shown
+    assert "Only --describe and --open-transactions have a default: all topics." in shown
     assert "x>=" not in shown
     assert "1<=x<=32767" in shown
 

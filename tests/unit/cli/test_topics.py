@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import click
 import pytest
@@ -8,12 +10,14 @@ from click.testing import CliRunner, Result
 
 from streamgroup.cli import topics as module
 from streamgroup.cli.main import main
-from streamgroup.cli.topics import TopicChange, carry_out
+from streamgroup.cli.topics import TopicChange, TransactionRow, carry_out
 from streamgroup.errors import StreamGroupError
 from streamgroup.kafka.cluster.kafka import KafkaCluster
-from streamgroup.model import Dialect
+from streamgroup.kafka.cluster.transactions import HeldUp, OpenProducer, OpenTransaction
+from streamgroup.kafka.producer.batch import ProducerIdentity
+from streamgroup.model import Dialect, TopicPartition
 from tests.fakes.cluster import FakeCluster
-from tests.unit.cli.shown import cells, orders_cluster
+from tests.unit.cli.shown import cells, orders, orders_cluster
 
 
 @pytest.fixture
@@ -70,7 +74,14 @@ def test_a_topic_that_does_not_exist_fails_after_the_others_were_shown(cluster: 
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["--list", "--describe"], ["--list", "--topic", "orders"], ["--list", "--verbose"]]
+    "arguments",
+    [
+        [],
+        ["--list", "--describe"],
+        ["--list", "--topic", "orders"],
+        ["--list", "--verbose"],
+        ["--describe", "--open-transactions"],
+    ],
 )
 def test_arguments_that_contradict_each_other_are_refused(cluster: FakeCluster, arguments: list[str]) -> None:
     assert run(*arguments).exit_code == 2
@@ -184,3 +195,129 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     monkeypatch.setattr(module, "grow_topics", lambda _, counts, deadline: made.append(("grow", counts, deadline)))
     monkeypatch.setattr(module, "delete_topics", lambda _, names, deadline: made.append(("delete", names, deadline)))
     return made
+
+
+# -- open transactions -------------------------------------------------------------------------------------------------
+
+NOW_MS = 1_000_000
+PRODUCER = OpenProducer(ProducerIdentity(7, 2), 40, NOW_MS - 90_000, 5)
+TRANSACTION = OpenTransaction("shop-1", "Ongoing", ProducerIdentity(7, 2), NOW_MS - 20_000, 60_000, (orders(1),))
+HELD = HeldUp(orders(1), 40, 100, PRODUCER, TRANSACTION)
+ABORT = "kafka-transactions.sh --bootstrap-server one:9092 abort --topic orders --partition 1 --start-offset 40"
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "age_s", "step"),
+    [
+        (
+            HELD,
+            "Ongoing",
+            20,
+            "wait until its producer ends it, or until the brokers abort it after its timeout, in 40 s",
+        ),
+        (
+            replace(HELD, transaction=replace(TRANSACTION, state="PrepareCommit")),
+            "PrepareCommit",
+            20,
+            "its coordinator is",
+        ),
+        (
+            replace(HELD, transaction=replace(TRANSACTION, started_ms=0)),
+            "Ongoing",
+            1_000,
+            "older than its timeout of 60 s. Restart the broker that is its coordinator, or upgrade it (KAFKA-19999). "
+            f"To abort it: {ABORT}",
+        ),
+        (
+            replace(HELD, is_hanging=True),
+            "Hanging",
+            90,
+            f"hanging: its coordinator does not have this partition in an open transaction. Abort it: {ABORT}",
+        ),
+        (
+            replace(HELD, transaction=None, is_hanging=True),
+            "Hanging",
+            90,
+            "hanging: no broker lists a transaction of producer id 7. If this user may describe all transactional ids, "
+            f"abort it: {ABORT}",
+        ),
+        (
+            replace(HELD, transaction=None),
+            None,
+            90,
+            "no broker lists a transaction of producer id 7. Run the command as a user that may describe",
+        ),
+        (
+            replace(HELD, transaction=None, problem="old"),
+            None,
+            90,
+            f"old. Wait until its producer ends it. To abort it: {ABORT}",
+        ),
+        (
+            HeldUp(orders(1), 40, 100, None, problem="old"),
+            None,
+            None,
+            "the producer of the open transaction is unknown: old",
+        ),
+    ],
+)
+def test_an_open_transaction_is_shown_with_what_ends_it(
+    found: HeldUp, state: str | None, age_s: int | None, step: str
+) -> None:
+    row = TransactionRow(found, NOW_MS, ABORT if found.producer is not None else "")
+    assert (row.state, row.age_s) == (state, age_s)
+    assert row.next_step.startswith(step)
+
+
+@pytest.fixture
+def held(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> list[HeldUp]:
+    """Return the list that the lookup returns."""
+    found: list[HeldUp] = []
+    monkeypatch.setattr(
+        module, "held_up", lambda _, partitions, *__: [one for one in found if one.partition in partitions]
+    )
+    monkeypatch.setattr(FakeCluster, "__str__", lambda _: "one:9092")
+    return found
+
+
+def test_open_transactions_are_a_table_with_a_next_step_for_each(held: list[HeldUp]) -> None:
+    held.append(replace(HELD, is_hanging=True))
+    titles, row, empty, step = cells(run("--open-transactions", "--topic", "orders").stdout)
+    assert titles == (
+        "TOPIC PARTITION LAST-STABLE-OFFSET LOG-END-OFFSET WAITING TRANSACTIONAL-ID STATE AGE-S PRODUCER-ID "
+        "START-OFFSET"
+    )
+    assert row.split()[:7] == ["orders", "1", "40", "100", "60", "shop-1", "Hanging"]
+    assert (empty, step) == ("", f"orders-1: {held_step()}")
+    titles, *_ = cells(run("--open-transactions", "--verbose").stdout)
+    assert titles.endswith("PRODUCER-EPOCH COORDINATOR-EPOCH LAST-TIMESTAMP TIMEOUT-MS")
+    (shown,) = json.loads(run("--open-transactions", "--json").stdout)
+    assert (shown["producer_epoch"], shown["coordinator_epoch"], shown["timeout_ms"]) == (2, 5, 60_000)
+    assert shown["next_step"] == held_step()
+
+
+def held_step() -> str:
+    return f"hanging: its coordinator does not have this partition in an open transaction. Abort it: {ABORT}"
+
+
+def test_the_command_that_aborts_has_the_file_of_the_connection(held: list[HeldUp], tmp_path: Path) -> None:
+    held.append(replace(HELD, is_hanging=True))
+    file = tmp_path / "client.properties"
+    file.write_text("")
+    (row,) = json.loads(run("--open-transactions", "--command-config", str(file), "--json").stdout)
+    assert f"--bootstrap-server one:9092 --command-config {file} abort --topic orders" in row["next_step"]
+
+
+def test_without_an_open_transaction_the_command_says_so(held: list[HeldUp]) -> None:
+    assert run("--open-transactions").stdout == (
+        "No open transaction: consumers of read_committed can read to the end of each partition.\n"
+    )
+    assert json.loads(run("--open-transactions", "--json").stdout) == []
+    missing = run("--open-transactions", "--topic", "ordres")
+    assert (missing.exit_code, missing.stderr) == (1, "Error: topic 'ordres' does not exist\n")
+
+
+@pytest.mark.parametrize("cluster", [Dialect.KAFKA07], indirect=True)
+def test_kafka_07_has_no_transactions(held: list[HeldUp]) -> None:
+    held.append(replace(HELD, partition=TopicPartition("orders", 10000)))
+    assert run("--open-transactions").stdout.startswith("No open transaction")
