@@ -106,8 +106,13 @@ class GroupStore(Protocol):
     def offsets_at(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
         """The offsets at EARLIEST, LATEST or a time (ms) of partitions that exist; NO_OFFSET: no record so late."""
 
-    def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
-        """The offsets at EARLIEST or LATEST, in one attempt.
+    def offsets_once(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        deadline: float,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
+        """The offsets at EARLIEST or LATEST, in one attempt. LATEST under READ_COMMITTED is the last stable offset.
 
         Partitions whose leaders do not answer are absent, and `notes` say why.
         """
@@ -222,8 +227,13 @@ class AtBrokers:
         """Requests the offsets from the leaders, and retries until the deadline if a leader is missing."""
         return offsets_at(self._cluster, wanted, deadline)
 
-    def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
-        return offsets_once(self._cluster, wanted, deadline, self.notes)
+    def offsets_once(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        deadline: float,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
+        return offsets_once(self._cluster, wanted, deadline, self.notes, isolation)
 
     def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
         return True
@@ -342,8 +352,13 @@ class InZooKeeper:
         """Brokers before 0.10.1 look up timestamps by segment only."""
         return offsets_at(self._cluster, wanted, deadline)
 
-    def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
-        return offsets_once(self._cluster, wanted, deadline, self.notes)
+    def offsets_once(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        deadline: float,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
+        return offsets_once(self._cluster, wanted, deadline, self.notes, isolation)
 
     def starts_message(self, tp: TopicPartition, offset: int, deadline: float) -> bool:
         """In Kafka 0.7 a member can read only from the start of a message (R34)."""
@@ -442,13 +457,17 @@ def offsets_at(cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline:
 
 
 def offsets_once(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline: float, notes: list[str]
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    deadline: float,
+    notes: list[str],
+    isolation: Isolation,
 ) -> dict[TopicPartition, int]:
     """The offsets at EARLIEST or LATEST that the leaders return by the deadline. `notes` names the others."""
     if not wanted:
         return {}
     listed, causes = cluster.list_offsets_once(
-        wanted, Isolation.READ_UNCOMMITTED, deadline, timeout=_left(deadline), epoch=next(_epochs)
+        wanted, isolation, deadline, timeout=_left(deadline), epoch=next(_epochs)
     )
     notes += [f"cannot read the offsets of some logs: {cause}" for cause in causes]
     return {tp: answer.offset for tp, answer in listed.items()}

@@ -20,7 +20,7 @@ from streamgroup.errors import ConfigError, StreamGroupError, TransportError, Un
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, GroupState, TopicPartition
 from streamgroup.monitoring.page.history.batches import GroupReading, Reading
 from streamgroup.options.secrets import Secret
-from streamgroup.options.types import ClientOptions
+from streamgroup.options.types import ClientOptions, Isolation
 from streamgroup.text import counted
 
 DEFAULT_HOST = "127.0.0.1"
@@ -347,7 +347,7 @@ class ClusterReader:
         left = deadline - time.monotonic()
         logs_until = deadline - min(_STATUSES_S, left * _STATUSES)
         groups, unread = self._groups(logs_until - min(_LOGS_S, left * _LOGS))
-        starts, ends = self._logs(snapshot, groups, logs_until)
+        starts, ends, stable = self._logs(snapshot, groups, logs_until)
         statuses = [
             status for pid in channel.drivers() for status in channel.statuses(pid, _STATUS_S, deadline).values()
         ]
@@ -363,6 +363,7 @@ class ClusterReader:
             tuple(dict.fromkeys(notes)),
             tuple(recorded_failures()),
             unread,
+            stable,
         )
 
     def _groups(self, deadline: float) -> tuple[tuple[GroupReading, ...], frozenset[str]]:
@@ -389,8 +390,8 @@ class ClusterReader:
 
     def _logs(
         self, snapshot: ClusterSnapshot, groups: Sequence[GroupReading], deadline: float
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Return the starts and ends of the logs that have a leader."""
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Return the starts, the ends and the last stable offsets of the logs that have a leader."""
         of_groups = [tp for group in groups for tp in group.partitions()]
         others = [
             TopicPartition(topic.name, info.partition)
@@ -405,12 +406,21 @@ class ClusterReader:
         begun = time.monotonic()
         left = min(_LOGS_S, deadline - begun)
         ends = self._offsets_at(LATEST, wanted, begun + left * 2 / 3)
-        return self._offsets_at(EARLIEST, wanted, begun + left), ends
+        starts = self._offsets_at(EARLIEST, wanted, begun + left * 5 / 6)
+        # After the ends: a transaction that has ended in between does not seem to hold up its partition.
+        stable = self._offsets_at(LATEST, ends, begun + left, Isolation.READ_COMMITTED) if ends else {}
+        return starts, ends, stable
 
-    def _offsets_at(self, at: int, wanted: Collection[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
+    def _offsets_at(
+        self,
+        at: int,
+        wanted: Collection[TopicPartition],
+        deadline: float,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
         """Return the offsets of the logs whose leaders answer in time; empty if the user may not describe a log."""
         try:
-            return self._stores[0].offsets_once(dict.fromkeys(wanted, at), deadline)
+            return self._stores[0].offsets_once(dict.fromkeys(wanted, at), deadline, isolation)
         except StreamGroupError as error:
             self._notes.append(f"cannot read the offsets of the logs: {error}")
             return {}

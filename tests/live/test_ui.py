@@ -13,12 +13,13 @@ from starlette.testclient import TestClient
 
 from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.monitoring.page.access import Access
-from streamgroup.monitoring.page.history import views
+from streamgroup.monitoring.page.history import history, views
 from streamgroup.monitoring.page.server import Board, application
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.conftest import MakeTopic
 from tests.live.test_old_cli import produce
+from tests.live.transacting import Transactions
 from tests.old_kafka import librdkafka
 from tests.peers.librdkafka import commit
 from tests.servers import each_of
@@ -90,6 +91,25 @@ def test_the_page_follows_a_group_through_a_rebalance(kafka: KafkaServer, make_t
         rows = page.get("/api/topic", params={"name": topic}).json()["rows"]
         assert [(row["end"], row["lags"][group]) for row in rows] == [(10, 0), (10, 0), (10, 0), (17, 7)]
         assert page.get("/api/cluster").json()["brokers"][0]["leads"] > 0
+
+
+def test_the_page_marks_a_partition_that_an_open_transaction_holds_up(
+    kafka4: KafkaServer, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "HELD_UP_S", 1.0)
+    topic = make_topic(kafka4, 1)
+    transactions = Transactions(kafka4, topic)
+    transactions.write(transactions.begin(), ["a", "b"])
+    with polled(ClusterAddress(kafka4.bootstrap_servers)) as board:
+
+        def held() -> Any:
+            _, body = board.answer(("topic", topic), lambda found: views.topic_view(found, topic))
+            return None if body is None else json.loads(body)["rows"][0]["held_up"]
+
+        wait_until(lambda: held() is not None, "the partition is marked")
+        assert held()["offset"] == 0
+        transactions.commit()
+        wait_until(lambda: held() is None, "the mark has gone")
 
 
 @pytest.mark.long

@@ -162,6 +162,32 @@ def test_a_pause_is_marked_and_its_end_too(started: Browser) -> None:
         started.wait_for(f"{marked}.length === 0 && !document.querySelector('.bar').innerText.includes('paused')")
 
 
+def test_a_partition_that_an_open_transaction_holds_up_is_marked_until_it_ends(started: Browser) -> None:
+    board, now = Board(), time.time()
+
+    def read(at: float, stable: int) -> None:
+        one, ends = group(committed=dict.fromkeys(P, 1)), dict.fromkeys(P, 50)
+        board.add(reading(at, one, ends=ends, stable={P[1]: stable}))
+
+    read(now - 100, 20)
+    read(now, 20)
+    with served(board, interval=0.5) as url:
+        started.show(1366, 850)
+        marks = (
+            "[...document.querySelectorAll('tbody .badge.warn')].map(one => [one.closest('tr').innerText, one.title])"
+        )
+        for view in ("group/etl", "topic/orders"):
+            started.open(f"{url}/#/{view}")
+            started.wait_for(f"{marks}.length === 1 && {marks}[0][0].includes('held up since ')")
+            ((_, title),) = started.evaluate(marks)
+            command = "streamgroup topics --open-transactions --topic orders"
+            assert (
+                title == f"Consumers of read_committed wait at offset 20, for an open transaction. {command} shows it"
+            )
+        read(now + 1, 50)
+        started.wait_for(f"{marks}.length === 0")
+
+
 def test_a_batch_in_flight_shows_its_age_and_stands_out_when_it_is_stuck(started: Browser) -> None:
     board = Board()
 

@@ -28,6 +28,7 @@ from streamgroup.monitoring.page import server
 from streamgroup.monitoring.page.access import Access
 from streamgroup.monitoring.page.history import views
 from streamgroup.monitoring.page.history.history import History
+from streamgroup.options.types import Isolation
 from tests.unit.cli.shown import orders_cluster
 from tests.unit.cli.test_group_stores import KAFKA07, store
 from tests.unit.cli.test_groups import FakeStore, group, orders
@@ -100,10 +101,16 @@ class Store(FakeStore):
     def snapshot(self, deadline: float) -> ClusterSnapshot:
         return orders_cluster().snapshot(None, deadline)
 
-    def offsets_once(self, wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+    def offsets_once(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        deadline: float,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
         self._raise("logs")
         self.listed.append(set(wanted))
-        return {tp: 10 if at == EARLIEST else 100 for tp, at in wanted.items()}
+        latest = 90 if isolation is Isolation.READ_COMMITTED else 100
+        return {tp: 10 if at == EARLIEST else latest for tp, at in wanted.items()}
 
     def coordinator(self, name: str, deadline: float) -> str:
         return self.where.get(name, "two:9092 (2)")
@@ -411,7 +418,7 @@ def test_what_a_migration_has_left_in_zookeeper_is_not_shown_for_a_group_that_is
     assert ([group.name for group in found.groups], found.unread) == (["old", "done", "turning"], frozenset({"g"}))
 
 
-@pytest.mark.parametrize(("seconds", "ends", "starts", "statuses"), [(10.0, 2.0, 1.0, 1.5), (1.0, 4 / 15, 2 / 15, 0.2)])
+@pytest.mark.parametrize(("seconds", "ends", "starts", "statuses"), [(10.0, 2.0, 0.5, 1.5), (1.0, 4 / 15, 1 / 15, 0.2)])
 def test_groups_logs_and_members_of_this_machine_have_time_whatever_the_others_take(
     seconds: float, ends: float, starts: float, statuses: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,7 +432,7 @@ def test_groups_logs_and_members_of_this_machine_have_time_whatever_the_others_t
         now[0] = deadline
         raise SILENT
 
-    def once(wanted: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, int]:
+    def once(wanted: Mapping[TopicPartition, int], deadline: float, _: Isolation) -> dict[TopicPartition, int]:
         given.append((min(wanted.values()), deadline - now[0]))
         now[0] = deadline
         return {}

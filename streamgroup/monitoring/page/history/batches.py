@@ -121,7 +121,8 @@ class Reading:
     """Everything that one poll of the page has read. `at` is in seconds since 1970.
 
     `statuses` are those of coordinator processes on this machine, `failures` the errors that have ended their queries.
-    `notes` say what could not be read. `unread` are the groups that exist and could not be read.
+    `notes` say what could not be read. `unread` are the groups that exist and could not be read. `stable` are the last
+    stable offsets, which an open transaction keeps below the log ends.
     """
 
     at: float
@@ -133,6 +134,7 @@ class Reading:
     notes: tuple[str, ...] = ()
     failures: tuple[QueryFailure, ...] = ()
     unread: frozenset[str] = frozenset()
+    stable: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def statuses_of(self, group: str) -> Iterator[Status]:
         """Yield the statuses of the members of `group` on this machine."""

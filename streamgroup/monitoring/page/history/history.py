@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from streamgroup.model import TopicPartition
 from streamgroup.monitoring.page.history.batches import Reading
 from streamgroup.monitoring.page.history.group import GroupHistory, Limits
 from streamgroup.monitoring.page.history.ownership import QueryEnds
@@ -22,6 +24,18 @@ class ErrorNote:
     count: int = 1
 
 
+HELD_UP_S = 60.0
+"""Seconds after which a last stable offset that stays below the log end is shown. Most transactions are shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOffset:
+    """A last stable offset below the log end, and the time of the first reading with it, in seconds since 1970."""
+
+    offset: int
+    since: float
+
+
 class History:
     """Everything that the live page shows. Only one thread at a time may use it."""
 
@@ -36,6 +50,7 @@ class History:
         """The errors of readings, and of parts of them."""
         self.failures: deque[ErrorNote] = deque(maxlen=self.limits.errors)
         """The errors that have ended queries. They occur once, and errors of readings repeatedly."""
+        self._held: dict[TopicPartition, HeldOffset] = {}
         self._ends = QueryEnds()
         self.failed = ""
         """The error of the newest reading; empty if it succeeded."""
@@ -57,16 +72,35 @@ class History:
         for name, group in kept.items():
             self.groups[name] = group
             group.miss(name, reading)
+        self._held = {tp: self._held_offset(tp, offset, reading) for tp, offset in _below_end(reading)}
         for note in reading.notes:
             _add(self.errors, reading.at, note)
         for mark in self._ends.marks(reading.failures):
             _add(self.failures, mark.at, mark.text)
+
+    def held_up(self, tp: TopicPartition) -> HeldOffset | None:
+        """Return the offset at which consumers of `read_committed` have waited for HELD_UP_S; None if they do not."""
+        held = self._held.get(tp)
+        if held is None or self.reading is None or self.reading.at - held.since < HELD_UP_S:
+            return None
+        return held
+
+    def _held_offset(self, tp: TopicPartition, offset: int, reading: Reading) -> HeldOffset:
+        known = self._held.get(tp)
+        return known if known is not None and known.offset == offset else HeldOffset(offset, reading.at)
 
     def fail(self, at: float, text: str) -> None:
         """Add the error of a failed reading. The series and marks so far stay."""
         self.sequence += 1
         self.failed = text
         _add(self.errors, at, text)
+
+
+def _below_end(reading: Reading) -> Iterator[tuple[TopicPartition, int]]:
+    """Yield the partitions whose last stable offset is below the log end, with this offset."""
+    for tp, offset in reading.stable.items():
+        if tp in reading.log_ends and offset < reading.log_ends[tp]:
+            yield tp, offset
 
 
 def _add(errors: deque[ErrorNote], at: float, text: str) -> None:

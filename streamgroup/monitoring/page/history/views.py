@@ -53,6 +53,7 @@ def group_view(history: History, name: str, chosen: Collection[str] = ()) -> Jso
             "owner": owners.of(holders[tp]) if tp in holders else None,
             "next": owners.of(moving[tp].member_id) if tp in moving else None,
             "paused": paused.get(str(tp)),
+            "held_up": _held_up(history, tp),
         }
         for tp in sorted(spans)
     ]
@@ -103,7 +104,14 @@ def topic_view(history: History, name: str) -> Json | None:
     for info in topic.partitions:
         tp = TopicPartition(name, info.partition)
         lags = {group: history.groups[group].lag_of(reading.log_ends, tp) for group in readers.get(name, ())}
-        rows.append({**_log_row(reading, tp, info), "name": label(info.partition), "lags": lags})
+        rows.append(
+            {
+                **_log_row(reading, tp, info),
+                "name": label(info.partition),
+                "lags": lags,
+                "held_up": _held_up(history, tp),
+            }
+        )
     head = {**_head(history), **_topic_row(history, topic, readers)}
     return {**head, "rows": rows, "unit": _unit(history)}
 
@@ -199,6 +207,14 @@ def _partition_row(group: GroupHistory, reading: Reading, tp: TopicPartition) ->
         "end": reading.log_ends.get(tp),
         "lag": group.lag_of(reading.log_ends, tp),
     }
+
+
+def _held_up(history: History, tp: TopicPartition) -> Json | None:
+    """Return where and since when consumers of `read_committed` wait for an open transaction; None if they do not."""
+    held = history.held_up(tp)
+    if held is None:
+        return None
+    return {**asdict(held), "command": f"streamgroup topics --open-transactions --topic {tp.topic}"}
 
 
 def _pauses(statuses: Iterable[Status]) -> list[Json]:

@@ -2,6 +2,7 @@ import { barPaths, Chart, line } from "./charts.js";
 import { color, el, ownerColor, setText, Table } from "./dom.js";
 import { compact, count, dayAndTime, plural, rate, span, suffix, words } from "./format.js";
 import { badge, batchInFlight, trend } from "./groups.js";
+import { heldKey, heldMark } from "./topic.js";
 import { Lanes, markColor } from "./lanes.js";
 
 export const tab = "groups";
@@ -306,7 +307,7 @@ function partitionColumns(state, again) {
     el("input", { type: "checkbox", "aria-label": `Lag of ${row.id} as a line`, checked: state.lines.includes(row.id), onchange: () => choose(row.id) });
   return [
     { title: "Line", kind: "", cell: (row) => ({ key: state.lines.includes(row.id), node: () => box(row) }) },
-    { title: "Partition", kind: "name", cell: (row) => ({ key: `${row.id} ${row.paused}`, node: () => partitionName(row) }) },
+    { title: "Partition", kind: "name", cell: (row) => ({ key: `${row.id} ${row.paused} ${heldKey(row)}`, node: () => partitionName(row) }) },
     { title: "Committed", kind: "num wide", cell: (row) => count(row.committed) },
     { title: "Log end", kind: "num wide", cell: (row) => count(row.end) },
     { title: "Lag", kind: "num", cell: (row) => count(row.lag) },
@@ -316,7 +317,8 @@ function partitionColumns(state, again) {
 
 function partitionName(row) {
   const link = el("a", { href: `#/topic/${encodeURIComponent(row.topic)}` }, `${row.topic}-${row.name}`);
-  return row.paused ? el("span", {}, link, " ", el("span", { class: "badge warn" }, "paused")) : link;
+  const marks = [row.paused ? el("span", { class: "badge warn" }, "paused") : null, heldMark(row)].filter(Boolean);
+  return marks.length ? el("span", {}, link, ...marks.flatMap((mark) => [" ", mark])) : link;
 }
 
 const ownerKey = (row, data) => `${row.owner} ${data.ownerNames[row.owner]} ${row.next} ${data.ownerNames[row.next]}`;

@@ -1,5 +1,5 @@
 import { el, Table } from "./dom.js";
-import { count, plural } from "./format.js";
+import { count, dayAndTime, plural } from "./format.js";
 
 export const tab = "topics";
 export const title = (name) => `Topic ${name}`;
@@ -43,7 +43,7 @@ const MOST_GROUPS = 6;
 function columns(groups) {
   const lags = groups.slice(0, MOST_GROUPS).map((group) => ({ title: `Lag of ${group}`, kind: "num free", cell: (row) => count(row.lags[group]) }));
   return [
-    { title: "Partition", kind: "num", cell: (row) => String(row.name) },
+    { title: "Partition", kind: "num", cell: (row) => ({ key: `${row.name} ${heldKey(row)}`, node: () => partitionName(row) }) },
     { title: "Leader", kind: "num", cell: (row) => (row.leader === null ? "none" : String(row.leader)) },
     { title: "Replicas", kind: "wide", cell: (row) => row.replicas.join(", ") || "–" },
     { title: "In sync", kind: "wide", cell: (row) => ({ key: row.in_sync.join(), node: () => inSync(row) }) },
@@ -51,6 +51,21 @@ function columns(groups) {
     { title: "Log end", kind: "num", cell: (row) => count(row.end) },
     ...lags,
   ];
+}
+
+function partitionName(row) {
+  const mark = heldMark(row);
+  return mark ? el("span", {}, mark, ` ${row.name}`) : el("span", {}, String(row.name));
+}
+
+export const heldKey = (row) => (row.held_up ? row.held_up.since : "");
+
+/** The mark of a partition in which an open transaction holds up consumers of `read_committed`; null without one. */
+export function heldMark(row) {
+  if (!row.held_up) return null;
+  const { offset, since, command } = row.held_up;
+  const text = `Consumers of read_committed wait at offset ${offset}, for an open transaction. ${command} shows it`;
+  return el("span", { class: "badge warn", title: text }, `held up since ${dayAndTime(since)}`);
 }
 
 function inSync(row) {

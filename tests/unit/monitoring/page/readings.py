@@ -62,11 +62,22 @@ def reading(
     notes: Sequence[str] = (),
     dialect: Dialect = Dialect.KAFKA,
     failures: Sequence[QueryFailure] = (),
+    stable: Mapping[TopicPartition, int] | None = None,
 ) -> Reading:
     known = dict(ends or {})
     starts = dict.fromkeys(known, 0)
     described = snapshot(topics or {"orders": 4}, dialect=dialect)
-    return Reading(at, described, tuple(groups), starts, known, tuple(statuses), tuple(notes), tuple(failures))
+    return Reading(
+        at,
+        described,
+        tuple(groups),
+        starts,
+        known,
+        tuple(statuses),
+        tuple(notes),
+        tuple(failures),
+        stable=stable or {},
+    )
 
 
 def status(member: str, *, group: str = "etl", run: str = "r1", **fields: Any) -> dict[str, Any]:

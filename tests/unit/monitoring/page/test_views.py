@@ -106,6 +106,27 @@ def test_the_view_of_a_group_marks_what_its_members_on_this_machine_have_paused(
     ]
 
 
+def test_a_partition_whose_last_stable_offset_stays_below_the_log_end_is_marked() -> None:
+    history = History()
+    ends = dict.fromkeys(P, 50)
+
+    def at(seconds: int, stable: int, end: int = 50) -> list[Any]:
+        stables = {P[0]: stable, P[1]: 50, P[2]: seconds}
+        one = group(committed=dict.fromkeys(P, 1))
+        history.add(reading(seconds, one, ends={**ends, P[0]: end}, stable=stables))
+        rows = views.topic_view(history, "orders")
+        assert rows is not None
+        marks = [row["held_up"] for row in etl(history)["partitions"]]
+        assert marks == [row["held_up"] for row in rows["rows"]]
+        return marks
+
+    assert at(0, 20) == at(10, 30) == at(40, 30) == [None] * 4, "not yet for a minute"
+    command = "streamgroup topics --open-transactions --topic orders"
+    assert at(70, 30, 60) == [{"offset": 30, "since": 10, "command": command}, None, None, None]
+    assert at(80, 40, 60) == [None] * 4, "the transaction has ended, and another one is open"
+    assert at(200, 60, 60) == [None] * 4
+
+
 def test_the_view_of_a_group_names_the_offset_table_of_its_members_on_this_machine() -> None:
     history = History()
     here = [status(one, run=one, offsets_store="postgresql://db/shop") for one in ("a", "b")]
