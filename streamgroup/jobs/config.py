@@ -11,7 +11,7 @@ from typing import Any
 from streamgroup.coordinator.planning.subscription import is_subscribed
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.job_file import DEFAULT, JobFileReader, Metrics, SparkSettings, StopSettings, Trigger, read_toml
-from streamgroup.jobs.keys import DEAD_LETTERS, PARSER, SECTIONS, SINK, SOURCE
+from streamgroup.jobs.keys import AT_LEAST_ONCE, DEAD_LETTERS, EXACTLY_ONCE, PARSER, SECTIONS, SINK, SOURCE
 from streamgroup.model import TopicPartition
 from streamgroup.options.client import CLIENT
 from streamgroup.options.database import FORMAT, parse_database
@@ -229,7 +229,6 @@ def _url(text: str) -> str:
     return url._replace(username=None, password=None).render_as_string()
 
 
-AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 KAFKA_FORMAT = "streamgroup"
 
 

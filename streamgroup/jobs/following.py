@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from streamgroup import logline
 from streamgroup.coordinator.planning.batch import offsets_behind
@@ -48,6 +48,24 @@ def trigger_options(trigger: Trigger) -> dict[str, Any]:
     if trigger.available_now:
         return {"availableNow": True}
     return {"once": True} if trigger.once else {}
+
+
+class RowsWithOffsets:
+    """A function for `foreachBatch`: `write` stores rows and offsets in one transaction, of a database or of Kafka.
+
+    `error` is the last error of streamgroup that it has raised. Spark wraps it in two stack traces.
+    """
+
+    def __init__(self, write: Callable[[DataFrame, int], None]) -> None:
+        self._write = write
+        self.error: StreamGroupError | None = None
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        try:
+            self._write(rows, batch)
+        except StreamGroupError as error:
+            self.error = error
+            raise
 
 
 class Following:

@@ -19,10 +19,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.errors import ConfigError
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.config import FILE_FORMATS, NOT_INTO_FILES, JobConfig, Sink, effective, load
-from streamgroup.jobs.following import Following, ends_of_logs, trigger_options
+from streamgroup.jobs.following import Following, RowsWithOffsets, ends_of_logs, trigger_options
 from streamgroup.jobs.job_run import file_options, job_session, run_command
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import HadoopFiles
@@ -82,28 +82,12 @@ def follow_to_the_end(following: Following, store: DeadLetters | RowsWithOffsets
         raise
 
 
-class RowsWithOffsets:
-    """The function for `foreachBatch` that stores rows and offsets in one transaction, of a database or of Kafka.
-
-    `error` is the last one that it has raised.
-    """
-
-    def __init__(self, sink: Sink) -> None:
-        self._write = transaction_of(sink)
-        self.error: StreamGroupError | None = None
-
-    def __call__(self, rows: DataFrame, batch: int) -> None:
-        try:
-            self._write(rows, batch)
-        except StreamGroupError as error:
-            self.error = error
-            raise
-
-
 def store_of(spark: SparkSession, job: JobConfig) -> DeadLetters | RowsWithOffsets | None:
     """Return the function for `foreachBatch`; None for a job that writes into a streaming sink of Spark."""
     if job.parser is None:
-        return RowsWithOffsets(job.sink) if job.sink.writes_database or job.sink.in_transaction else None
+        return (
+            RowsWithOffsets(transaction_of(job.sink)) if job.sink.writes_database or job.sink.in_transaction else None
+        )
     to = job.dead_letters
     return dead_letters(
         job.parser,

@@ -160,6 +160,9 @@ SINK = "sink"
 PARSER = "parser"
 DEAD_LETTERS = "dead_letters"
 
+AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
+"""The values of `guarantee`."""
+
 SECTIONS: Mapping[str, tuple[Key, ...]] = {
     "trigger": COMMON["trigger"],
     SINK: (

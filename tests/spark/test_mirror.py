@@ -23,6 +23,7 @@ from streamgroup.jobs.sinkguard import HadoopFiles
 from streamgroup.testing import KafkaServer, Producer07
 from streamgroup.testing.kafka07 import Kafka07Server
 from tests.conftest import MakeTopic
+from tests.live.transacting import read_committed
 from tests.old_kafka import librdkafka
 from tests.read_back import read_back
 from tests.spark.submitting import Job, submitted
@@ -173,9 +174,9 @@ def run(mirror: Mirror, file: Path, *arguments: str) -> Job:
         return job
 
 
-def killed_in_the_middle(mirror: Mirror, records: int) -> None:
+def killed_in_the_middle(mirror: Mirror, records: int, file: Path | None = None) -> None:
     """Start the mirror over a backlog, and kill all of it when a third has been copied."""
-    with submitted(mirror.home, mirror.file(20, records), script="mirror") as job:
+    with submitted(mirror.home, file or mirror.file(20, records), script="mirror") as job:
 
         def is_midway() -> bool:
             return mirror.count() > records // 3 or job.process.poll() is not None
@@ -214,12 +215,43 @@ def test_a_mirror_that_is_killed_in_the_middle_loses_nothing(
 
     verified = run(mirror, mirror.file(5, records), "--verify")
     assert verified.process.returncode == 0, verified.log()
-    said = verified.said()
+    isolation, *said = verified.said()
+    assert isolation.startswith("both sides are read with kafka.isolation.level=read_committed")
     assert said[-1] == "verified: the destination has all records of the source"
     columns = said[0].split("  ")
     assert columns[0].strip() == "source"
     assert sum(int(line.split()[4]) for line in said[1:-1]) == sum(map(len, source.sent.values()))
     assert sum(int(line.split()[8]) for line in said[1:-1]) == repeated
+
+
+@pytest.mark.long
+def test_an_exactly_once_mirror_that_is_killed_repeats_nothing(
+    tmp_path: Path, kafka4: KafkaServer, source41: Source
+) -> None:
+    mirror = Mirror(tmp_path, source41, kafka4)
+
+    def exactly_once(batches: int, trigger: str = "") -> Path:
+        file = mirror.file(batches, MANY, trigger)
+        file.write_text(file.read_text().replace("[mirror]", '[mirror]\nguarantee = "exactly-once"'))
+        return file
+
+    source41.send(MANY)
+    killed_in_the_middle(mirror, MANY, exactly_once(20))
+    source41.send(MANY // 10)
+    rest = run(mirror, exactly_once(5, "available_now = true"))
+    assert rest.process.returncode == 0, rest.log()
+    copied = read_committed(kafka4, mirror.copy)
+    for values in source41.sent.values():
+        known = set(values)
+        assert [value for value in copied if value in known] == values
+    assert len(copied) == sum(map(len, source41.sent.values()))
+
+    verified = run(mirror, exactly_once(5), "--verify")
+    assert verified.process.returncode == 0, verified.log()
+    isolation, _, *rows, last = verified.said()
+    assert isolation.startswith("both sides are read with kafka.isolation.level=read_committed")
+    assert last == "verified: the destination has all records of the source"
+    assert sum(int(line.split()[8]) for line in rows) == 0, "repeated"
 
 
 @pytest.mark.parametrize("version", ["source07", pytest.param("source08", marks=pytest.mark.long)])

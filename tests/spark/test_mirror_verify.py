@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from streamgroup.errors import ConfigError
+from streamgroup.errors import BrokerError, ConfigError
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import MirrorConfig, load
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan, latest
@@ -22,9 +22,12 @@ from streamgroup.jobs.mirror.query import mirror
 from streamgroup.jobs.mirror.report import Comparison, Place, compare
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import HadoopFiles
+from streamgroup.spark.exactly_once import _TransactionWriter
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
+from tests.live.transacting import read_committed
 from tests.read_back import read_back
+from tests.spark.support import committed, log_ends
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(180)]
 
@@ -55,6 +58,12 @@ def configured(home: Path, server: KafkaServer, subscription: str, more: str = "
         """
     )
     return load(file, None, {})
+
+
+def exactly_once(config: MirrorConfig) -> MirrorConfig:
+    """Return the mirror with the guarantee in its file."""
+    config.file.write_text(config.file.read_text().replace("[mirror]", '[mirror]\nguarantee = "exactly-once"'))
+    return load(config.file, None, {})
 
 
 @dataclass(frozen=True)
@@ -235,6 +244,49 @@ def test_a_copy_has_the_records_of_committed_transactions_only(
         assert [message.value().decode() for message in copied] == expected
         (row,) = verified(spark, pair.config)
         assert (row.is_equal, row.source_records, row.repeated) == (True, len(expected), 0)
+
+
+@pytest.mark.parametrize("copied_to", [3, pytest.param(2, marks=pytest.mark.long)], ids=["kept", "placed by keys"])
+def test_a_copy_exactly_once_repeats_no_record_of_a_batch_that_has_failed(
+    spark: SparkSession,
+    kafka4: KafkaServer,
+    make_pair: MakePair,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    copied_to: int,
+) -> None:
+    """The records of the failed batch stay in the log, in an aborted transaction."""
+    pair = make_pair(3, copied_to)
+    config = exactly_once(pair.config)
+    sent = [[f"{partition}{n}" for n in range(10)] for partition in range(3)]
+    for partition, values in enumerate(sent):
+        for value in values:
+            produce(kafka4, pair.source, partition, value, key=value, headers=[("h", b"1")])
+
+    def ends(*_: Any) -> None:
+        raise BrokerError(0, "the mirror ends here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_TransactionWriter, "_commit", ends)
+        patched.setattr(_TransactionWriter, "_abort", lambda _: None)  # as if the process were killed
+        with pytest.raises(BrokerError, match="the mirror ends here"):
+            copy(spark, config)
+    assert read_committed(kafka4, pair.destination) == []
+    said = copy(spark, config)
+    assert any(line.startswith("batch ") for line in said)
+    copied = read_committed(kafka4, pair.destination)
+    assert sorted(copied) == sorted(itertools.chain(*sent))
+    for values in sent:
+        of_partition = [value for value in copied if value in values]
+        assert copied_to < 3 or of_partition == values
+    log_end = sum(log_ends(kafka4, pair.destination, copied_to).values())
+    assert log_end >= 2 * len(copied), "both attempts are in the log"
+    rows = verified(spark, config)
+    assert all(row.is_equal for row in rows)
+    assert sum(row.destination_records for row in rows) == sum(row.source_records for row in rows) == 30
+    assert sum(row.repeated for row in rows) == 0
+    ends_of_source = log_ends(kafka4, pair.source, 3)
+    assert committed(kafka4, config.source["kafka.group.id"], pair.source) == ends_of_source
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,16 @@ class Clusters:
     def dialects(self) -> tuple[Dialect, Dialect]:
         return self.source().dialect, self._snapshot_of_destination(()).dialect
 
+    def refuse_two_clusters(self) -> None:
+        """Raise ConfigError if source and destination are two clusters, so that no transaction has the offsets."""
+        source, destination = self.source(), self._snapshot_of_destination(())
+        if not is_one_cluster(source, destination):
+            ids = " and ".join(side.cluster_id or "unknown" for side in (source, destination))
+            raise ConfigError(
+                f"cannot mirror exactly once between two clusters (ids {ids}): a transaction of the destination cannot "
+                "contain the offsets of a group in another cluster. Nothing was written. Remove [mirror] guarantee"
+            )
+
     def _snapshot_of_destination(self, topics: Collection[str]) -> ClusterSnapshot:
         return self._destination.snapshot(topics, self._destination.deadline(), refresh=True)
 
@@ -256,6 +266,14 @@ def side_of(topic: str, snapshot: ClusterSnapshot) -> Side:
     if info is None:
         return Side(topic, sorted(partition_number(broker, 0) for broker in snapshot.brokers), snapshot.log_format)
     return Side(topic, sorted(partition.partition for partition in info.partitions), snapshot.log_format)
+
+
+def is_one_cluster(source: ClusterSnapshot, destination: ClusterSnapshot) -> bool:
+    """Return whether both have one cluster id; brokers before 0.10.1 have none, so their addresses are compared."""
+    if source.cluster_id is not None and destination.cluster_id is not None:
+        return source.cluster_id == destination.cluster_id
+    addresses = [{(broker.host, broker.port) for broker in side.brokers.values()} for side in (source, destination)]
+    return bool(addresses[0] & addresses[1])
 
 
 def refuse_loop(

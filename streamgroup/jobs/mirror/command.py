@@ -24,7 +24,7 @@ from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.config import MirrorConfig, effective, load
 from streamgroup.jobs.mirror.plan import latest
 from streamgroup.jobs.mirror.query import mirror
-from streamgroup.jobs.mirror.report import compare, differences, table
+from streamgroup.jobs.mirror.report import compare, described_isolation, differences, table
 from streamgroup.jobs.session import build_session, check_executors
 from streamgroup.jobs.sinkguard import HadoopFiles
 
@@ -87,6 +87,7 @@ def _differences(spark: SparkSession, config: MirrorConfig) -> list[str]:
         topics = clusters.topics(clusters.source())
         planned = [topic for topic in topics if topic in plan.topics]
         rows = compare(spark, config, clusters, plan.of(planned))
+    say(described_isolation(config))
     for line in table(rows):
         say(line)
     new = [f"topic {topic} has never been mirrored" for topic in topics if topic not in plan.topics]

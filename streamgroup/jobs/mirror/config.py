@@ -15,14 +15,15 @@ import regex
 from streamgroup.errors import ConfigError
 from streamgroup.java_regex import search_name
 from streamgroup.jobs.job_file import MEMBER, JobFileReader, Metrics, SparkSettings, StopSettings, Trigger, read_toml
-from streamgroup.jobs.keys import COMMON, COUNT, FLAG, OPTIONS, TEXT, Key
+from streamgroup.jobs.keys import AT_LEAST_ONCE, COMMON, COUNT, EXACTLY_ONCE, FLAG, OPTIONS, TEXT, Key
 from streamgroup.jobs.mirror.plan import Placement
+from streamgroup.options.kinds import TRANSACTION
 from streamgroup.options.parse import parse_sink, parse_source
 from streamgroup.options.rows import Option, Scope
 from streamgroup.options.settings_reader import suggestion
 from streamgroup.options.sink import SINK as SINK_OPTIONS
 from streamgroup.options.source import SOURCE as SOURCE_OPTIONS
-from streamgroup.options.types import SinkOptions
+from streamgroup.options.types import Isolation, SinkOptions, SourceOptions
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -102,9 +103,11 @@ def check_pattern(match: str, replace: str) -> None:
 _SUBSCRIPTIONS = ("subscribe", "subscribepattern", "assign")
 STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 """The options of a start, in lower case."""
-COMMITTED = {"kafka.isolation.level": "read_committed"}
+ISOLATION, READ_COMMITTED = "kafka.isolation.level", "read_committed"
+COMMITTED = {ISOLATION: READ_COMMITTED}
 """The mirror's default. Its producer writes without transactions, so every consumer of the copy would get the records
 of aborted ones."""
+_STORE = "offsets.store"
 _THE_MIRROR = "the mirror"
 """The origin of an option that the mirror sets."""
 _IN_FLIGHT = "kafka.max.in.flight.requests.per.connection"
@@ -150,6 +153,7 @@ class MirrorConfig:
     checkpoint: str
     plan: str
     spark: SparkSettings = field(repr=False)
+    guarantee: str = AT_LEAST_ONCE
     placements: Placements = field(default_factory=Placements)
     renaming: Renaming = field(default_factory=Renaming)
     create: bool = False
@@ -160,6 +164,11 @@ class MirrorConfig:
     metrics: Metrics = field(default_factory=Metrics)
     verify_source: Mapping[str, str] = field(default_factory=dict, repr=False)
     verify_destination: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether each batch is a transaction of Kafka, of its records and the offsets of the group."""
+        return self.guarantee == EXACTLY_ONCE
 
 
 def load(file: Path, member: str | None = None, environment: Mapping[str, str] | None = None) -> MirrorConfig:
@@ -195,7 +204,7 @@ class _MirrorReader(JobFileReader):
         self.check_member()
         sections = self.sections(document)
         values = {name: self.values(name, sections.get(name, {})) for name in SECTIONS}
-        source = self._source(sections.get(SOURCE))
+        source = self._source(sections.get(SOURCE), guarantee=values["mirror"].get("guarantee", AT_LEAST_ONCE))
         destination = self._destination(sections.get(DESTINATION))
         placements = self._placements(values["topics"])
         renaming = self._renaming(values["rename"])
@@ -214,6 +223,7 @@ class _MirrorReader(JobFileReader):
             destination=destination,
             checkpoint=values["mirror"]["checkpoint"],
             plan=values["mirror"]["plan"],
+            guarantee=values["mirror"].get("guarantee", AT_LEAST_ONCE),
             spark=SparkSettings(**{"app_name": self.file.stem, **values["spark"]}),
             placements=placements,
             renaming=renaming,
@@ -228,7 +238,11 @@ class _MirrorReader(JobFileReader):
 
     # -- the two clusters ----------------------------------------------------------------------------------------------
 
-    def _source(self, content: Mapping[str, Any] | None) -> dict[str, str]:
+    def _source(self, content: Mapping[str, Any] | None, *, guarantee: str) -> dict[str, str]:
+        if guarantee not in {AT_LEAST_ONCE, EXACTLY_ONCE}:
+            self.problems.append(
+                f"invalid value for [mirror] guarantee: expected {AT_LEAST_ONCE!r} or {EXACTLY_ONCE!r}"
+            )
         options = self.options(SOURCE, content, 'the options of a read by format("streamgroup")')
         if not options:
             return {}
@@ -239,11 +253,35 @@ class _MirrorReader(JobFileReader):
             defaults |= COMMITTED
         self.note(SOURCE, defaults, origin=_THE_MIRROR)
         options |= defaults
+        if guarantee == EXACTLY_ONCE and _STORE not in given:
+            self.note(SOURCE, {_STORE: TRANSACTION}, origin="[mirror] guarantee")
+            options[_STORE] = TRANSACTION
         try:
-            parse_source(options, streaming=True, strict=True)
+            parsed = parse_source(options, streaming=True, strict=True)
         except ConfigError as error:
             self.problems.append(f"[source]: {error}")
+        else:
+            self._check_transaction(parsed, guarantee)
         return options
+
+    def _check_transaction(self, source: SourceOptions, guarantee: str) -> None:
+        is_member = source.group is not None and source.group.in_transaction
+        if guarantee == EXACTLY_ONCE and not is_member:
+            self.problems.append(
+                f"cannot use [mirror] guarantee {EXACTLY_ONCE!r} without a member of a group that commits in the "
+                "transactions. Set kafka.group.id and subscribe or subscribePattern in [source], and remove "
+                "offsets.store and group.mode"
+            )
+        elif guarantee != EXACTLY_ONCE and is_member:
+            self.problems.append(
+                f"cannot use offsets.store={TRANSACTION} in [source]: the mirror writes without transactions. Set "
+                f"[mirror] guarantee = {EXACTLY_ONCE!r}"
+            )
+        if guarantee == EXACTLY_ONCE and source.fetch.isolation is not Isolation.READ_COMMITTED:
+            self.problems.append(
+                f"cannot use [mirror] guarantee {EXACTLY_ONCE!r} with kafka.isolation.level=read_uncommitted in "
+                "[source]: the copy would have the records of aborted transactions. Remove kafka.isolation.level"
+            )
 
     def _destination(self, content: Mapping[str, Any] | None) -> dict[str, str]:
         options = self.options(DESTINATION, content, 'the options of a write by format("streamgroup")')
@@ -341,6 +379,13 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
             TEXT,
             "Directory where the mirror notes the partitions that it writes. All members share it.",
             required=True,
+        ),
+        Key(
+            "guarantee",
+            TEXT,
+            "`exactly-once` writes the records of a batch and the offsets in one transaction. Source and destination "
+            "must be one cluster. `at-least-once` may repeat a batch after a failure.",
+            default='"at-least-once"',
         ),
     ),
     "topics": (

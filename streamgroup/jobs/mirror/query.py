@@ -12,13 +12,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.jobs.following import POLL_S, Following, Say, ends_of_logs, trigger_options
+from streamgroup.jobs.following import POLL_S, Following, RowsWithOffsets, Say, ends_of_logs, trigger_options
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import Abilities, columns_of
 from streamgroup.jobs.mirror.config import MirrorConfig
-from streamgroup.jobs.mirror.plan import MirrorPlan, settle
+from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, settle
 from streamgroup.jobs.signals import StopRequest
 from streamgroup.jobs.sinkguard import Files
+from streamgroup.options.parse import parse_sink
+from streamgroup.spark.exactly_once import ExactlyOnceSink
 from streamgroup.text import first_of
 
 WATCH_S = 10.0
@@ -33,7 +35,10 @@ def mirror(
 
     Raises ConfigError if a topic cannot be mirrored, StreamingQueryException if the query fails.
     """
+    if config.in_transaction:
+        clusters.refuse_two_clusters()
     common = _common(clusters, say)
+    store_of(config, MirrorPlan(), common)  # invalid options raise before a topic is created
     while not stop:
         source = clusters.source()
         plan = settle(files, config.plan, partial(clusters.plan, source=source))
@@ -44,13 +49,16 @@ def mirror(
             while not stop and not watch.has_changed():
                 time.sleep(POLL_S)
             continue
-        query = start(spark, config, plan.of(topics), common)
+        store = store_of(config, plan.of(topics), common)
+        query = start(spark, config, plan.of(topics), common, store)
         say(f"started {describe(plan.of(topics))}; query {query.id}")
         following = Following(query, say, ends_of_logs(spark))
         try:
             still_runs = following.follow(stop, watch.has_changed)
         except StreamingQueryException:
             if clusters.plan(plan, clusters.source()) == plan:
+                if store is not None and store.error is not None:
+                    raise store.error from None
                 raise
             say("the query failed at a partition that was added after its start: starting it again at the failed batch")
             continue
@@ -72,13 +80,34 @@ def _common(clusters: Clusters, say: Say) -> Abilities:
     return source & destination
 
 
-def start(spark: SparkSession, config: MirrorConfig, plan: MirrorPlan, common: Abilities) -> StreamingQuery:
+def store_of(config: MirrorConfig, plan: MirrorPlan, common: Abilities) -> RowsWithOffsets | None:
+    """Return the function for `foreachBatch` that copies in transactions; None without transactions.
+
+    If all partitions are kept, a task writes the partitions that it reads, and the rows are not shuffled. Raises
+    ConfigError for options of the destination with which no transaction can be written.
+    """
+    if not config.in_transaction:
+        return None
+    is_kept = all(topic.placement is Placement.KEEP for topic in plan.topics.values())
+    return RowsWithOffsets(ExactlyOnceSink(parse_sink(_written(config, common)), clustered=is_kept))
+
+
+def _written(config: MirrorConfig, common: Abilities) -> dict[str, str]:
+    """Return the options of the write."""
+    return {**config.destination, **({"includeTimestamp": "true"} if common.timestamps else {})}
+
+
+def start(
+    spark: SparkSession, config: MirrorConfig, plan: MirrorPlan, common: Abilities, store: RowsWithOffsets | None
+) -> StreamingQuery:
+    """Start the query, which writes by `store` if it is given."""
     rows = spark.readStream.format("streamgroup").options(**source_options(config, list(plan.topics), common)).load()
-    writer: Any = rows.selectExpr(*columns_of(plan, common)).writeStream.format("streamgroup").outputMode("append")
-    writer = writer.options(**config.destination).option("checkpointLocation", config.checkpoint)
-    writer = writer.queryName(query_name(config))
-    if common.timestamps:
-        writer = writer.option("includeTimestamp", "true")
+    writer: Any = rows.selectExpr(*columns_of(plan, common)).writeStream.outputMode("append")
+    if store is None:
+        writer = writer.format("streamgroup").options(**_written(config, common))
+    else:
+        writer = writer.foreachBatch(store)
+    writer = writer.option("checkpointLocation", config.checkpoint).queryName(query_name(config))
     if trigger := trigger_options(config.trigger):
         writer = writer.trigger(**trigger)
     query: StreamingQuery = writer.start()

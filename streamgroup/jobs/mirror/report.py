@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own habit)
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import TIMESTAMP, Abilities, place_of, topic_of
-from streamgroup.jobs.mirror.config import COMMITTED, STARTS, MirrorConfig
+from streamgroup.jobs.mirror.config import COMMITTED, ISOLATION, READ_COMMITTED, STARTS, MirrorConfig
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 from streamgroup.jobs.mirror.query import source_options
 from streamgroup.logformat import LogFormat
@@ -172,6 +172,21 @@ def compare(spark: SparkSession, config: MirrorConfig, clusters: Clusters, plan:
         for topic in plan.topics.values()
         for place in _places(topic, found)
     ]
+
+
+def described_isolation(config: MirrorConfig) -> str:
+    """Return a sentence: which records both sides of a verification have."""
+    source = _level(config.source, config.verify_source)
+    destination = _level(COMMITTED, config.verify_destination)
+    if (source, destination) == (READ_COMMITTED, READ_COMMITTED):
+        return f"both sides are read with {ISOLATION}={READ_COMMITTED}: records of aborted transactions do not count"
+    return f"the source is read with {ISOLATION}={source}, the destination with {ISOLATION}={destination}"
+
+
+def _level(*options: Mapping[str, str]) -> str:
+    """Return the isolation level of a read with these options, of which later ones take precedence."""
+    found = [text for given in options for name, text in given.items() if name.lower() == ISOLATION]
+    return found[-1].lower()
 
 
 # -- the reads ---------------------------------------------------------------------------------------------------------

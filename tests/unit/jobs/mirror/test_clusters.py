@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from streamgroup.errors import AuthorizationError, ConfigError, ErrorCode
 from streamgroup.jobs.job_file import SparkSettings
-from streamgroup.jobs.mirror.clusters import Clusters, differing, refuse_loop, side_of
+from streamgroup.jobs.keys import EXACTLY_ONCE
+from streamgroup.jobs.mirror.clusters import Clusters, differing, is_one_cluster, refuse_loop, side_of
 from streamgroup.jobs.mirror.config import MirrorConfig, Renaming
 from streamgroup.jobs.mirror.plan import MirrorPlan
 from streamgroup.jobs.mirror.query import mirror
@@ -69,7 +70,13 @@ def test_one_cluster_may_hold_both_topics_and_two_may_use_one_name() -> None:
 class ScriptedCluster:
     """A cluster of one broker, with topics of one partition that have the brokers' configurations and their own."""
 
-    def __init__(self, *topics: str, defaults: Mapping[str, str] | None = None, **versions: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        *topics: str,
+        defaults: Mapping[str, str] | None = None,
+        cluster_id: str = "fake",
+        **versions: tuple[int, int],
+    ) -> None:
         self.topics: dict[str, dict[str, str]] = {name: {} for name in topics}
         self.defaults = {"cleanup.policy": "delete", "retention.ms": "604800000", **(defaults or {})}
         self.refused: dict[str, str] = {}
@@ -82,7 +89,9 @@ class ScriptedCluster:
         self.broker = FakeBroker(
             {
                 ApiVersionsRequest: lambda *_: announced,
-                MetadataRequest: lambda *_: metadata({1: self.broker.port}, *(topic(name, 1) for name in self.topics)),
+                MetadataRequest: lambda *_: replace(
+                    metadata({1: self.broker.port}, *(topic(name, 1) for name in self.topics)), cluster_id=cluster_id
+                ),
                 CreateTopicsRequest: self._create,
                 DescribeConfigsRequest: self._describe,
             }
@@ -207,6 +216,34 @@ def test_a_topic_that_appears_while_the_mirror_plans_waits_for_the_next_look(
     session = cast("SparkSession", Session())
     with closing(Clusters(config)) as clusters, pytest.raises(Started, match=r"^m-a$"):
         mirror(session, config, clusters, Files(), stop=StopRequest(), say=lambda *_, **__: None)
+
+
+def test_exactly_once_between_two_clusters_is_refused_before_anything_is_written(
+    start: Start, source: ScriptedCluster, tmp_path: Path
+) -> None:
+    destination = start(cluster_id="other")
+    config = replace(configured(source, destination, "^m-", plan=str(tmp_path / "plan")), guarantee=EXACTLY_ONCE)
+    said = r"exactly once between two clusters \(ids fake and other\): a transaction of the destination cannot contain"
+    with closing(Clusters(config)) as clusters, pytest.raises(ConfigError, match=said):
+        mirror(cast("SparkSession", Session()), config, clusters, LocalFiles(), stop=StopRequest(), say=lambda *_: None)
+    assert (destination.topics, list(tmp_path.iterdir())) == ({}, [])
+
+
+def test_options_of_a_destination_without_transactions_are_refused_before_anything_is_written(
+    source: ScriptedCluster, tmp_path: Path
+) -> None:
+    config = replace(configured(source, source, "^m-", plan=str(tmp_path / "plan")), guarantee=EXACTLY_ONCE)
+    config = replace(config, destination={**config.destination, "kafka.acks": "1"})
+    with closing(Clusters(config)) as clusters, pytest.raises(ConfigError, match=r"it needs kafka\.acks=all"):
+        mirror(cast("SparkSession", Session()), config, clusters, LocalFiles(), stop=StopRequest(), say=lambda *_: None)
+    assert (source.topics.keys(), list(tmp_path.iterdir())) == ({"m-a"}, [])
+
+
+@pytest.mark.parametrize(("ids", "is_one"), [(("a", "a"), True), (("a", "b"), False), (("a", None), True)])
+def test_one_cluster_has_one_id_or_without_ids_one_address(ids: tuple[str, str | None], *, is_one: bool) -> None:
+    sides = [replace(cluster(1), cluster_id=one) for one in ids]
+    assert is_one_cluster(*sides) is is_one
+    assert not is_one_cluster(cluster(1), cluster(2))
 
 
 # -- created topics ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,15 @@ import pytest
 
 from streamgroup.errors import ConfigError
 from streamgroup.jobs.job_file import SparkSettings, StopSettings, Trigger
-from streamgroup.jobs.mirror.config import SECTIONS, MirrorConfig, Placements, Renaming, check_pattern, load
+from streamgroup.jobs.mirror.config import (
+    SECTIONS,
+    MirrorConfig,
+    Placements,
+    Renaming,
+    check_pattern,
+    effective,
+    load,
+)
 from streamgroup.jobs.mirror.plan import Placement
 from streamgroup.options.parse import parse_source
 from streamgroup.options.types import Isolation
@@ -65,6 +73,43 @@ def test_a_start_and_an_isolation_level_of_its_own_are_kept(tmp_path: Path, name
 def test_a_source_in_zookeeper_takes_the_default_isolation_level_without_an_error(tmp_path: Path) -> None:
     config = read(tmp_path, LEAST.replace('kafka.bootstrap.servers = "old:9092"', 'zookeeper.connect = "old:2181"'))
     assert parse_source(config.source, streaming=True, strict=True).fetch.isolation is Isolation.READ_COMMITTED
+
+
+def exactly_once(text: str = LEAST) -> str:
+    return text.replace('plan = "p"', 'plan = "p"\nguarantee = "exactly-once"')
+
+
+def test_exactly_once_commits_the_offsets_in_the_transactions_of_the_copy(tmp_path: Path) -> None:
+    config = read(tmp_path, exactly_once())
+    assert (config.in_transaction, config.source["offsets.store"]) == (True, "transaction")
+    shown = [line for line in effective(tmp_path / "job.toml", None, {}) if "offsets.store" in line]
+    assert len(shown) == 1
+    assert shown[0].endswith("# [mirror] guarantee")
+    config = read(tmp_path, exactly_once(of_source('Offsets.Store = "transaction"')))
+    assert "offsets.store" not in config.source
+    config = read(tmp_path, LEAST)
+    assert (config.in_transaction, "offsets.store" in config.source) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (exactly_once().replace("exactly-once", "twice"), "expected 'at-least-once' or 'exactly-once'"),
+        (exactly_once(LEAST.replace('kafka.group.id = "g"\n', "")), "without a member of a group that commits"),
+        (exactly_once(of_source('group.mode = "commit"')), "offsets.store=transaction with group.mode=commit"),
+        (
+            exactly_once(LEAST.replace('kafka.bootstrap.servers = "old:9092"', 'zookeeper.connect = "old:2181"')),
+            "cannot use offsets.store with a group that stores its offsets in ZooKeeper",
+        ),
+        (
+            exactly_once(of_source('kafka.isolation.level = "read_uncommitted"')),
+            "the copy would have the records of aborted transactions. Remove kafka.isolation.level",
+        ),
+        (of_source('offsets.store = "transaction"'), "Set [mirror] guarantee = 'exactly-once'"),
+    ],
+)
+def test_a_mirror_that_cannot_copy_in_transactions_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    assert said in problem(tmp_path, text)
 
 
 def test_every_key_arrives(tmp_path: Path) -> None:
