@@ -54,7 +54,8 @@ from streamgroup.cli._properties import without_prefix
 from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
 from streamgroup.kafka.cluster.configs import broker_config
 from streamgroup.kafka.cluster.interface import Cluster, kafka_of, open_cluster
-from streamgroup.kafka.cluster.transactions import held_up, open_transactions
+from streamgroup.kafka.cluster.kafka import KafkaCluster
+from streamgroup.kafka.cluster.transactions import HeldUp, held_up, open_transactions
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.kafka.records import kernel
 from streamgroup.kafka.wire.kafka07 import LATEST_TIME, OffsetsRequest07
@@ -254,20 +255,13 @@ def of_cluster(options: ClientOptions) -> Iterator[Finding | ApiVersions]:
 
 def _of_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Yield findings for hanging and for open transactions. None without transactions, and for brokers before 3.0."""
-    deadline = cluster.deadline()
+    kafka = kafka_of(cluster, cluster.deadline())
     now_ms = int(time.time() * 1000)
-    kafka = kafka_of(cluster, deadline)
-    partitions = [
-        TopicPartition(topic.name, p.partition) for topic in snapshot.topics.values() for p in topic.partitions
-    ]
     try:
-        found = open_transactions(kafka, deadline)
-        held = held_up(kafka, [tp for tp in partitions if snapshot.leader(tp) is not None], deadline, now_ms)
+        found = open_transactions(kafka, kafka.deadline())
     except StreamGroupError:  # few clusters have transactions, and an older broker lists none
         return
-    hanging = [one for one in held if one.is_hanging]
-    late = [one for one in found if one.is_overdue(now_ms)]
-    if hanging:
+    if hanging := _hanging(kafka, snapshot, now_ms):
         first = hanging[0]
         whose = "of an unknown id" if first.transaction is None else f"of {first.transaction.transactional_id!r}"
         yield Finding(
@@ -277,6 +271,7 @@ def _of_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> Iterator[Fi
             f"{f', and {len(hanging) - 1} more' if len(hanging) > 1 else ''}: no coordinator will end it. Consumers "
             f"with isolation.level=read_committed wait there. {_SHOWS_COMMAND}",
         )
+    late = [one for one in found if one.is_overdue(now_ms)]
     if late:
         oldest = late[0]
         yield Finding(
@@ -295,6 +290,16 @@ def _of_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> Iterator[Fi
             f"{counted(len(found), 'open transaction')}; the oldest, of {oldest.transactional_id!r}, for "
             f"{max(0, now_ms - oldest.started_ms) // 1000} s",
         )
+
+
+def _hanging(kafka: KafkaCluster, snapshot: ClusterSnapshot, now_ms: int) -> list[HeldUp]:
+    """Return the hanging transactions; none if a leader does not answer."""
+    partitions = (TopicPartition(t.name, p.partition) for t in snapshot.topics.values() for p in t.partitions)
+    led = [tp for tp in partitions if snapshot.leader(tp) is not None]
+    try:
+        return [one for one in held_up(kafka, led, kafka.deadline(), now_ms) if one.is_hanging]
+    except StreamGroupError:
+        return []
 
 
 def _of_offsets_topic(cluster: Cluster, snapshot: ClusterSnapshot) -> str:

@@ -33,7 +33,7 @@ TOOL = "org.apache.kafka.tools.TransactionsCommand"
 """The class of kafka-transactions.sh."""
 
 
-@pytest.fixture(scope="module", params=[NEWEST, pytest.param("3.9.1", marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=["3.9.1", NEWEST])
 def unverified(request: pytest.FixtureRequest) -> Iterator[KafkaServer]:
     """A broker that accepts records of no transaction, as all before 3.6 did."""
     with KafkaServer(request.param, config={"transaction.partition.verification.enable": "false"}) as server:
@@ -135,6 +135,7 @@ def test_an_open_transaction_is_shown_with_the_offsets_that_wait_for_it(
     wait_until(lambda: shown(kafka, topic) == [], "the transaction has ended")
 
 
+@pytest.mark.long
 def test_a_hanging_transaction_is_found_as_kafkas_tool_does_and_its_command_ends_it(
     unverified: KafkaServer, make_topic: MakeTopic
 ) -> None:
