@@ -22,6 +22,7 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.testing import KafkaServer
 from tests.hooks.named_points import signal_together
 from tests.processes import is_running
+from tests.spark.class_archive import QUICK_JVM
 from tests.spark.support import Load
 from tests.waiting import wait_until
 
@@ -35,7 +36,7 @@ SESSION_S = 3.0
 LONGEST_BATCH_S = 40.0
 DRAIN_S = 30.0
 
-_QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xss4m")
+_QUICK_JVM = (*QUICK_JVM, "-Xshare:auto", "-Xss4m")
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,11 @@ from tests.processes import is_running
 from tests.waiting import wait_until
 
 APPLICATION = Path(__file__).with_name("archived_application.py")
-QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For many plans over little data, where compiling code well would cost more than it saves."""
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djdk.lang.Process.launchMechanism=VFORK")
+"""For many plans over little data, where compiling code well would cost more than it saves; and for the many processes
+that Spark starts: without Hadoop's native library it runs `chmod` for every file of a checkpoint."""
+LAUNCHER = {"SPARK_LAUNCHER_OPTS": " ".join(QUICK_JVM)}
+"""The environment of `spark-submit`, which starts a JVM only to put a command line together."""
 _MAKING_S = 180
 
 

@@ -22,13 +22,10 @@ from pyspark.sql.streaming.listener import (
 from benchmarks.batch_read import connector_jars
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
-from tests.spark.class_archive import jvm_flags
+from tests.spark.class_archive import LAUNCHER, jvm_flags
+from tests.spark.submitting import HOOKS
 from tests.spark.support import Load, Streams
 
-HOOKS = Path(__file__).parents[1] / "hooks"
-VFORK = "-Djdk.lang.Process.launchMechanism=VFORK"
-"""For the many processes that Spark starts: without Hadoop's native library it runs `chmod` for every file of a
-checkpoint."""
 WITHOUT_LINKS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """It writes the same files. The default one asks `readlink` four times for each file of a checkpoint that it renames,
 which takes a tenth of a small query's CPU time."""
@@ -80,10 +77,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("PYTHONPATH", str(HOOKS), prepend=os.pathsep)
+        for name, value in LAUNCHER.items():
+            environment.setenv(name, value)
         session = (
             SparkSession.builder.master("local[2]")
             .appName("streamgroup-tests")
-            .config("spark.driver.extraJavaOptions", jvm_flags(VFORK))
+            .config("spark.driver.extraJavaOptions", jvm_flags())
             .config("spark.jars", connector_jars())  # Spark's own sink, which this one is compared with
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")

@@ -209,7 +209,7 @@ def open_session() -> SparkSession:
     session = (
         SparkSession.builder.master("local[8]")
         .config("spark.jars", jars)
-        .config("spark.driver.extraJavaOptions", jvm_flags("-Djdk.lang.Process.launchMechanism=VFORK"))
+        .config("spark.driver.extraJavaOptions", jvm_flags())
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.databricks.delta.snapshotPartitions", "1")

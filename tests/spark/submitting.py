@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.spark.class_archive import jvm_flags
+from tests.spark.class_archive import LAUNCHER, jvm_flags
 from tests.spark.support import Load, rows_of
 from tests.terminals import Terminal
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 SUBMIT = Path(sys.executable).with_name("spark-submit")
+HOOKS = Path(__file__).parents[1] / "hooks"
 START_S = 90.0
 """How long a job may take to start and to sink its first batches."""
 SHARED_S = 120.0
@@ -103,13 +104,16 @@ def submitted(
     *arguments: str,
     script: str = "ingest",
     environment: Mapping[str, str] | None = None,
+    hooks: bool = False,
     master: str = "local[1]",
     submit: Sequence[str] = (),
     user: Terminal | None = None,
 ) -> Iterator[Job]:
     """Run the job `jobs/<script>.py` in `home`, away from the sources; nothing of it outlives the block.
 
-    `submit` are further arguments of spark-submit. `user` is the job's controlling terminal; its output is in its log.
+    With `hooks` its Python processes start faster (`tests/hooks/sitecustomize.py`): for tests of what a job does, not
+    of how it is started. `submit` are further arguments of spark-submit. `user` is the job's controlling terminal; its
+    output is in its log.
     """
     jvm = ["--driver-memory", "512m", "--driver-java-options", jvm_flags()]
     job = [SUBMIT, "--master", master, *jvm, *submit, ROOT / "jobs" / f"{script}.py", "--config", file, *arguments]
@@ -119,6 +123,8 @@ def submitted(
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        **LAUNCHER,
+        **({"PYTHONPATH": str(HOOKS)} if hooks else {}),
     }
     with log.open("wb") as out:
         process = subprocess.Popen(

@@ -495,12 +495,12 @@ def test_a_job_that_aggregates_or_has_an_invalid_schema_is_refused_at_its_start(
 def test_a_submitted_job_stops_at_the_limit_and_goes_on_when_mended(topic: Topic, tmp_path: Path) -> None:
     topic.send(mixed(300, every=50))
     file = job_file(tmp_path, topic)
-    with submitted(tmp_path, file) as job:
+    with submitted(tmp_path, file, hooks=True) as job:
         assert job.exit_code() == 1, job.log()
     said = job.said()[-1]
     assert said.startswith("error: cannot parse 4 of 200 records in batch 0 of group "), said
     file.write_text(file.read_text().replace("max_records = 2", "max_records = 4"))
-    with submitted(tmp_path, file) as job:
+    with submitted(tmp_path, file, hooks=True) as job:
         assert job.exit_code() == 0, job.log()
     readable, _ = topic.split()
     assert sorted(rows_of(tmp_path / "rows", "partition", "offset")) == sorted(readable)

@@ -169,14 +169,14 @@ def source07() -> Iterator[Source]:
 
 
 def run(mirror: Mirror, file: Path, *arguments: str) -> Job:
-    with submitted(mirror.home, file, *arguments, script="mirror") as job:
+    with submitted(mirror.home, file, *arguments, script="mirror", hooks=True) as job:
         job.exit_code(180)
         return job
 
 
 def killed_in_the_middle(mirror: Mirror, records: int, file: Path | None = None) -> None:
     """Start the mirror over a backlog, and kill all of it when a third has been copied."""
-    with submitted(mirror.home, file or mirror.file(20, records), script="mirror") as job:
+    with submitted(mirror.home, file or mirror.file(20, records), script="mirror", hooks=True) as job:
 
         def is_midway() -> bool:
             return mirror.count() > records // 3 or job.process.poll() is not None
@@ -287,7 +287,7 @@ def test_members_share_the_partitions(tmp_path: Path, kafka4: KafkaServer, sourc
         jobs = {}
         for member, home in homes.items():
             home.mkdir()
-            jobs[member] = running.enter_context(submitted(home, file, "--member", member, script="mirror"))
+            jobs[member] = running.enter_context(submitted(home, file, "--member", member, script="mirror", hooks=True))
 
         def have_written() -> bool:
             source41.send(30)

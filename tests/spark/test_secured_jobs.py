@@ -86,7 +86,7 @@ def test_the_job_and_a_java_consumer_share_a_group_with_the_same_credentials(
     client = server.security.client(mechanism=mechanism)
     load.send(100)
     file = ingest_file(tmp_path, load, client.options)
-    with submitted(tmp_path, file, "--member", "a", environment=client.environment) as job:
+    with submitted(tmp_path, file, "--member", "a", environment=client.environment, hooks=True) as job:
         until(job, lambda: len(values(tmp_path, "a")) == 100, "the job has read all", START_S)
         # Before 2.7 Java reads no PEM.
         stores: Stores = "PEM" if release_of(server.version).number >= (2, 7) else "PKCS12"
