@@ -52,6 +52,10 @@ def on(quick: str) -> Callable[..., Iterator[Database]]:
 
 database = on("sqlite")
 EACH = pytest.mark.parametrize("database", ["sqlite", "postgres", "mariadb"], indirect=True)
+FIRST = pytest.mark.parametrize(
+    "database", ["sqlite", "postgres", pytest.param("mariadb", marks=pytest.mark.long)], indirect=True
+)
+"""For members that fight for partitions: without Spark, tests/live/test_offset_table.py has them fight in each one."""
 
 
 class Database:
@@ -222,7 +226,7 @@ def test_a_group_that_begins_to_use_a_table_goes_on_at_its_commits(queries: Quer
     assert set(first).isdisjoint(second)
 
 
-@EACH
+@FIRST
 def test_two_members_and_one_that_takes_over_store_each_record_once(queries: Queries) -> None:
     one = queries.start("one", trigger={"processingTime": "0 seconds"})
     queries.load.send(200)
