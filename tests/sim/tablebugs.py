@@ -324,7 +324,7 @@ TABLE_BUGS: Mapping[str, Bug] = {
         "the group does not follow a batch that was stored before a restart",
         leave_the_group_behind,
         frozenset({words.STUCK}),
-        known=(16, 22, 41),
+        known=(52,),
         kind=_TABLE,
     ),
     "r7-same-generation": Bug(
