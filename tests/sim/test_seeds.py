@@ -11,18 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.bugs import MOST_SEEDS
 from tests.sim.many import run_seeds
 from tests.sim.runs import plan_of, run
 from tests.sim.settings import Kind
 from tests.sim.shrink import shrunk
 
-SEEDS = MOST_SEEDS
-"""So many seeds catch each planted bug that no scenario catches."""
+SEEDS = 400
+"""Of all kinds of worlds. `make test-sim` runs 50 000."""
 
 
 @pytest.mark.timeout(1200)
-def test_1000_seeds_lose_nothing_and_repeat_no_more_than_is_licensed() -> None:
+def test_400_seeds_lose_nothing_and_repeat_no_more_than_is_licensed() -> None:
     failed = [f for chunk in run_seeds(0, SEEDS) for f in chunk.failed]
     if failed:
         seed, kind, word, text = failed[0]
