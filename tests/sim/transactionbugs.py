@@ -170,7 +170,7 @@ def _bug(
 
 TRANSACTION_BUGS: Mapping[str, Bug] = {
     "r19-unstable-offsets": _bug(
-        "offsets in an open transaction are told as they were before it",
+        "offsets are fetched as they were before an open transaction",
         tell_unstable_offsets,
         words.DUPLICATE,
         words.NON_MONOTONIC,
