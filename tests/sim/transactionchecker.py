@@ -69,7 +69,8 @@ class TransactionChecker(Checker):
     def failed(self, query: Query, error: BaseException) -> None:
         if isinstance(error, NoAnswer | TransactionAbortedError):  # each attempt of the batch was disturbed
             return
-        if isinstance(error, FencedError) and query.process is not None:
+        is_of_the_group = "INSTANCE_ID" in str(error)
+        if isinstance(error, FencedError) and not is_of_the_group and query.process is not None:
             if self._may_be_refused(query.process):
                 return
             raise self._violated(FAILED, f"{query.name} is refused, and nobody has taken over: {error}")
