@@ -175,7 +175,7 @@ TRANSACTION_BUGS: Mapping[str, Bug] = {
         words.DUPLICATE,
         words.NON_MONOTONIC,
         words.UNSTORED,
-        words.FAILED,
+        words.LOST,
         known=(1, 3, 4),
         rule="R19",
     ),
@@ -188,7 +188,7 @@ TRANSACTION_BUGS: Mapping[str, Bug] = {
     "r38-refusal-commits": _bug(
         "an EndTxn that is refused counts as carried out",
         take_a_refusal_for_a_commit,
-        words.FAILED,
+        words.LOST,
         words.SKIPPED,
         words.BEYOND_SUNK,
         known=(17, 52, 76),

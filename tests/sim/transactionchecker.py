@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from streamgroup.errors import FencedError, TransactionAbortedError
+from streamgroup.errors import ConfigError, FencedError, TransactionAbortedError
 from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
 from tests.sim.checker import DUPLICATE, FAILED, LOST, TWO_OWNERS, UNSTORED, Checker
 from tests.sim.transactions import NoAnswer
@@ -69,6 +69,8 @@ class TransactionChecker(Checker):
     def failed(self, query: Query, error: BaseException) -> None:
         if isinstance(error, NoAnswer | TransactionAbortedError):  # each attempt of the batch was disturbed
             return
+        if isinstance(error, ConfigError) and "no transaction has committed it" in str(error):
+            raise self._violated(LOST, f"{query.name}: {error}")
         is_of_the_group = "INSTANCE_ID" in str(error)
         if isinstance(error, FencedError) and not is_of_the_group and query.process is not None:
             if self._may_be_refused(query.process):
