@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from tests.fault.test_sql_sink import (
     SESSION_S,
     SPECULATES,
     Outcome,
+    is_in_no_batch,
     of,
     own_pool,
     strike,
@@ -224,7 +226,9 @@ def test_a_zombie_commits_nothing(bench: Bench, repeats: int, report: Callable[[
                 trial.await_count(other, another, RECORDS)
         finally:
             zombie.signal(signal.SIGCONT)
-        fenced += "FencedError" in zombie.failure_or(paused, trial.is_done)
+        if error := zombie.failure_or(paused, partial(is_in_no_batch, paused)):
+            assert "FencedError" in error or "PRODUCER_FENCED" in error, error
+            fenced += 1
         zombie.end_queries()
         bench.add(trial.finish(other, another), f"paused at {point}", zombie)
     report(f"exactly_once paused beyond its session: {bench.total}, fenced: {fenced}")

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroup
 from streamgroup.kafka.cluster.transactions import open_transactions
 from streamgroup.spark.exactly_once import ExactlyOnceSink, _TransactionWriter
+from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
 from tests.live.transacting import read_committed
 from tests.spark.support import Load, Streams, committed, log_ends
@@ -80,6 +81,21 @@ def test_each_record_is_visible_once_and_the_group_has_the_offsets(copies: Copie
     copies.load.send(50)
     copies.run("one")
     copies.check()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["2.8.2", "3.9.1", "4.1.1"])
+def test_brokers_of_other_releases(version: str, streams: Streams, make_topic: MakeTopic) -> None:
+    """Transactions V1 with and without a check of each write, and V2 before Kafka 4.2."""
+    with KafkaServer(version) as server:
+        copies = Copies(Load(server, make_topic(server, 2), 2), streams, make_topic(server, 3))
+        copies.load.send(200)
+        copies.run("one", maxOffsetsPerTrigger=60)
+        copies.check()
+        forget_last_commit(streams, "one")
+        copies.load.send(50)
+        copies.run("one")
+        copies.check()
 
 
 def test_a_query_that_finds_no_records_writes_nothing(copies: Copies) -> None:
