@@ -85,18 +85,7 @@ class Coordinator:
         return 0
 
     def _partitions_added(self, request: Any) -> Any:
-        code = self._added(request.v3_and_below_producer_epoch)
-        topics = tuple(
-            wire.AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=tuple(
-                    wire.AddPartitionsToTxnPartitionResult(partition_index=n, partition_error_code=code)
-                    for n in topic.partitions
-                ),
-            )
-            for topic in request.v3_and_below_topics
-        )
-        return wire.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+        return added_answer(request, self._added(request.v3_and_below_producer_epoch))
 
     def _offsets(self, request: Any, version: int) -> Any:
         code = self._refusal_of_member(request) or self._refusal_of_offsets(request, version)
@@ -104,17 +93,7 @@ class Coordinator:
             for topic in request.topics:
                 for row in topic.partitions:
                     self._pending[TopicPartition(topic.name, row.partition_index)] = row.committed_offset
-        topics = tuple(
-            wire.TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    wire.TxnOffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code)
-                    for row in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-        return wire.TxnOffsetCommitResponse(topics=topics)
+        return committed_answer(request, code)
 
     def _refusal_of_member(self, request: wire.TxnOffsetCommitRequest) -> int:
         known = (request.member_id, request.generation_id) == self.member[:2]
@@ -141,6 +120,36 @@ class Coordinator:
         self._decide(is_committed=is_committed)
         self.epoch += self.is_v2
         return 0
+
+
+def added_answer(request: wire.AddPartitionsToTxnRequest, code: int) -> wire.AddPartitionsToTxnResponse:
+    """`code` for each partition."""
+    topics = tuple(
+        wire.AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=tuple(
+                wire.AddPartitionsToTxnPartitionResult(partition_index=n, partition_error_code=code)
+                for n in topic.partitions
+            ),
+        )
+        for topic in request.v3_and_below_topics
+    )
+    return wire.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+
+
+def committed_answer(request: wire.TxnOffsetCommitRequest, code: int) -> wire.TxnOffsetCommitResponse:
+    """`code` for each partition."""
+    topics = tuple(
+        wire.TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=tuple(
+                wire.TxnOffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code)
+                for row in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    return wire.TxnOffsetCommitResponse(topics=topics)
 
 
 def converse(

@@ -484,7 +484,7 @@ class Process:
                 assert self.table is not None
                 answer = yield from self.table.claim_for_replay(question)
             case ask.EndTransaction(name):
-                yield from end_earlier(self.query, self, name)
+                yield from end_earlier(self, name)
             case ask.MakeFetchTasks(_, ranges):
                 answer = [FetchTask((FetchRange(range_, None),)) for range_ in ranges]
         return answer

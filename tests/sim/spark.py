@@ -126,7 +126,7 @@ def _sink(query: Query, process: Process, number: int, ranges: tuple[OffsetRange
         return
     if process.settings.in_transaction:
         if ranges:
-            yield from transactions.write_batch(query, process)
+            yield from transactions.write_batch(process)
         return
     checker, whole = process.world.checker, query.settings.file_sink
     for range_ in ranges:

@@ -34,14 +34,15 @@ from streamgroup.kafka.wire.messages import transactions as wire
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.kafka.wire.messages.produce import InitProducerIdRequest
 from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
-from tests.fakes.transactions import Coordinator
+from tests.fakes.transactions import Coordinator, added_answer, committed_answer
 from tests.sim.clock import Sleep, Steps, Until
 from tests.sim.settings import GROUP_ID, QUESTION_S
+from tests.sim.table import befall
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
     from tests.sim.transactionchecker import TransactionChecker
-    from tests.sim.world import Query, World
+    from tests.sim.world import World
 
 BACKOFF_S = 0.1
 REQUEST_S = 4.0
@@ -253,29 +254,9 @@ def _refusal(request: Any, code: int) -> Any:
     """`code` in the shape that this request's answer has."""
     match request:
         case wire.TxnOffsetCommitRequest():
-            rows = tuple(
-                wire.TxnOffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=tuple(
-                        wire.TxnOffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code)
-                        for row in topic.partitions
-                    ),
-                )
-                for topic in request.topics
-            )
-            return wire.TxnOffsetCommitResponse(topics=rows)
+            return committed_answer(request, code)
         case wire.AddPartitionsToTxnRequest():
-            topics = tuple(
-                wire.AddPartitionsToTxnTopicResult(
-                    name=topic.name,
-                    results_by_partition=tuple(
-                        wire.AddPartitionsToTxnPartitionResult(partition_index=n, partition_error_code=code)
-                        for n in topic.partitions
-                    ),
-                )
-                for topic in request.v3_and_below_topics
-            )
-            return wire.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+            return added_answer(request, code)
         case InitProducerIdRequest():
             return InitProducerIdRequest.RESPONSE(error_code=code, producer_id=-1, producer_epoch=-1)
         case _:
@@ -285,16 +266,16 @@ def _refusal(request: Any, code: int) -> Any:
 # -- connections -------------------------------------------------------------------------------------------------------
 
 
-def ask(query: Query, process: Process, name: str, work: Callable[[], Any]) -> Steps:
+def ask(process: Process, name: str, work: Callable[[], Any]) -> Steps:
     """Send a request and return its answer; None without one. It may be lost, carried out all the same, or late."""
-    clock, network = process.clock, process.network
+    query, clock, network = process.query, process.clock, process.network
     answers: list[Any] = []
     gave_up = False
     breaks = (query.loses_commit and name == "EndTxn") or query.breaks_transaction
     if breaks:
         query.loses_commit = query.breaks_transaction = False
     fate = network.chance() if breaks else 1.0
-    befall(query, process, name)
+    befall(process, name)
 
     def deliver(answer: Any) -> None:
         answers.append(answer)
@@ -321,15 +302,7 @@ def ask(query: Query, process: Process, name: str, work: Callable[[], Any]) -> S
     return answers[0] if answers else None
 
 
-def befall(query: Query, process: Process, name: str) -> None:
-    """Let the fault happen that waits for this request, while it is under way."""
-    what = query.armed.pop(name, None)
-    if what is not None:
-        process.clock.after(3 * process.network.latency() * process.network.chance(), what)
-
-
 def converse(
-    query: Query,
     process: Process,
     dialogue: Dialogue[Any],
     timeout: float,
@@ -347,7 +320,7 @@ def converse(
         answer = None
         match step:
             case AskCoordinator():
-                answer = yield from ask(query, process, step.kind.NAME, partial(brokers.carry_out, process, step))
+                answer = yield from ask(process, step.kind.NAME, partial(brokers.carry_out, process, step))
             case FindMember():
                 assert member is not None
                 answer = yield from member()
@@ -357,10 +330,10 @@ def converse(
                 yield Sleep(BACKOFF_S)
 
 
-def end_earlier(query: Query, process: Process, name: str) -> Steps:
+def end_earlier(process: Process, name: str) -> Steps:
     """As `end_earlier` of `kafka/cluster/transactions.py`."""
     producer = TransactionalProducer(_id(process, name))
-    yield from converse(query, process, producer.begin(is_v2=process.settings.transactions_v2), QUESTION_S)
+    yield from converse(process, producer.begin(is_v2=process.settings.transactions_v2), QUESTION_S)
 
 
 def _id(process: Process, name: str) -> TransactionalId:
@@ -373,8 +346,8 @@ def _id(process: Process, name: str) -> TransactionalId:
 class SimTransactionSink:
     """As `_TransactionWriter`: the batches of one start of a query, each in a transaction."""
 
-    def __init__(self, query: Query, process: Process, id_: TransactionalId) -> None:
-        self._query = query
+    def __init__(self, process: Process, id_: TransactionalId) -> None:
+        self._query = process.query
         self._process = process
         self._clock = process.clock
         self._producer = TransactionalProducer(id_)
@@ -431,7 +404,7 @@ class SimTransactionSink:
 
     def _abort(self) -> Steps:
         try:
-            yield from converse(self._query, self._process, self.abort(), REQUEST_S)
+            yield from converse(self._process, self.abort(), REQUEST_S)
         except StreamGroupError as error:
             self._clock.note(self._query.name, f"cannot abort: {error}"[:160])
 
@@ -469,7 +442,7 @@ class SimTransactionSink:
         return False
 
     def _converse(self, dialogue: Dialogue[Any], member: Callable[[], Steps] | None = None) -> Steps:
-        return converse(self._query, self._process, dialogue, QUESTION_S, member)
+        return converse(self._process, dialogue, QUESTION_S, member)
 
     # -- the tasks ----------------------------------------------------------------------------------------------------
 
@@ -519,7 +492,7 @@ class SimTransactionSink:
         deadline = self._clock.now + QUESTION_S
         work = partial(id_.write, transaction.identity.epoch, part, number)
         while True:
-            code = yield from ask(self._query, self._process, "Produce", work)
+            code = yield from ask(self._process, "Produce", work)
             if code == 0:
                 return
             if code is not None and not may_succeed_later(code):
@@ -546,9 +519,9 @@ def _halves(one: OffsetRange) -> list[OffsetRange]:
     return [OffsetRange(one.partition, start, until) for start, until in pairwise(bounds)]
 
 
-def write_batch(query: Query, process: Process) -> Steps:
+def write_batch(process: Process) -> Steps:
     """Write a batch and its offsets in one transaction, as the function of foreachBatch does."""
     held: Held = yield from process.call(process.held())
     if process.sink is None:
-        process.sink = SimTransactionSink(query, process, held.id)
+        process.sink = SimTransactionSink(process, held.id)
     yield from process.sink.write(held)
