@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from tests.sim.world import Query
 
 
+def is_fenced_by_a_copy(query: Query, error: BaseException) -> bool:
+    """Whether a query that runs with a copy of its checkpoint has ended its transaction: both have one id. Each start
+    of one would end the transaction of the other, so it needs a new checkpoint, as the error says."""
+    if not isinstance(error, FencedError) or query.process is None or query.process.sink is None:
+        return False
+    by = query.process.sink.raised_by
+    return by is not None and by.query.settings.name != query.settings.name
+
+
 class TransactionChecker(Checker):
     """Holds queries to what consumers with `read_committed` see. Nothing may be repeated, whatever happens."""
 

@@ -358,9 +358,14 @@ class SimTransactionSink:
         """The requests of running tasks that are not sent yet."""
 
     @property
+    def raised_by(self) -> Process | None:
+        """The process that has raised the epoch last; None: the timeout has, or a late request."""
+        return self._process.world.transactions.of(self._producer.id.name).raised_by
+
+    @property
     def is_fenced(self) -> bool:
         """Whether another process, or the timeout, has raised the epoch since this one has."""
-        return self._process.world.transactions.of(self._producer.id.name).raised_by is not self._process
+        return self.raised_by is not self._process
 
     def write(self, held: Held) -> Steps:
         moving = tuple(one for one in held.ranges if len(one))

@@ -25,7 +25,7 @@ from tests.sim.silence import Driver, missing
 from tests.sim.spark import Checkpoint, Directory, micro_batches
 from tests.sim.table import Connection, SimDatabase
 from tests.sim.tablechecker import TableChecker, is_of_an_older_checkpoint
-from tests.sim.transactionchecker import TransactionChecker
+from tests.sim.transactionchecker import TransactionChecker, is_fenced_by_a_copy
 from tests.sim.transactions import SimTransactions
 
 if TYPE_CHECKING:
@@ -133,7 +133,8 @@ class Query:
         self.world.checker.failed(self, error)
         skipped = self.settings.file_sink and not process.failure
         is_old = self.world.settings.in_table and is_of_an_older_checkpoint(self, error)
-        if skipped or is_old or is_refusal(error):  # as their messages say (R17, R28, R37)
+        is_copy = is_fenced_by_a_copy(self, error)
+        if skipped or is_old or is_copy or is_refusal(error):  # as their messages say (R17, R28, R37, R38)
             self.checkpoint, self.directory = Checkpoint(), Directory()
         self.stop()
 

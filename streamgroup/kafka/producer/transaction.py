@@ -172,8 +172,9 @@ class TransactionalId:
             return FencedError(
                 f"{context}: {error.name} ({code}). Another run of this query, or another query with this "
                 "transactional id, has taken over, or the transaction took longer than "
-                f"kafka.transaction.timeout.ms={self.timeout_ms}. Nothing of the batch is committed. If no other query "
-                "runs, raise that option; then start the query again: it writes the batch again"
+                f"kafka.transaction.timeout.ms={self.timeout_ms}. Nothing of the batch is committed. If another query "
+                "runs with a copy of this checkpoint, give it a new checkpoint. If none runs, raise that option. Then "
+                "start the query again: it writes the batch again"
             )
         if code in _ABORTABLE:
             return TransactionAbortedError(f"{context}: {error.name} ({code}): {error.text}")
