@@ -228,6 +228,36 @@ class ThreadBatch:
     is_complete: bool
     """Whether the coordinators of all sources that have planned a batch have answered."""
 
+    def check_complete(self, store: str, stored: str) -> None:
+        """Raise ConfigError if a coordinator's answer is missing: the batch cannot be stored then.
+
+        `store` and `stored` are the verb of the error.
+        """
+        if not self.is_complete:
+            raise ConfigError(
+                f"cannot {store} the batch of query {self.query_id}: its offsets are unknown. Nothing was {stored}. "
+                "Either no source of the query has format('streamgroup'), or not all of their coordinator processes "
+                "have answered: check the driver's log for a process that has ended or a control channel that could "
+                "not be opened, and start the query again"
+            )
+
+    @property
+    def is_stored_here(self) -> bool:
+        """Whether `mark_stored` was called for this batch: the function has stored it, and is not done with it."""
+        return bool(self._key) and _stored_here.get(self.query_id) == self._key
+
+    def mark_stored(self) -> None:
+        """Record that the function has stored this batch."""
+        _stored_here[self.query_id] = self._key
+
+    @property
+    def _key(self) -> tuple[tuple[str, int], ...]:
+        return tuple((part["run"], part["sequence"]) for part in self.parts if part["ranges"] is not None)
+
+
+_stored_here: dict[str, tuple[tuple[str, int], ...]] = {}
+"""By query: run and sequence of each source in the batch that this process has stored last."""
+
 
 def batch_of_thread(what: str) -> ThreadBatch:
     """Return the batch that this thread writes. Raises ConfigError, which names the caller `what`, TransportError."""
@@ -329,27 +359,16 @@ def transaction(engine: sa.Engine) -> Iterator[Transaction]:
     from streamgroup.sql.offset_table import OffsetTable, batch_transaction  # noqa: PLC0415
 
     found = batch_of_thread("transaction")
-    if not found.is_complete:
-        raise ConfigError(
-            f"cannot store the batch of query {found.query_id}: its offsets are unknown. Nothing was stored. Either no "
-            "source of the query has format('streamgroup'), or not all of their coordinator processes have answered: "
-            "check the driver's log for a process that has ended or a control channel that could not be opened, and "
-            "start the query again"
-        )
+    found.check_complete("store", "stored")
     reading = [part for part in found.parts if part["ranges"] is not None]
-    batch = tuple((part["run"], part["sequence"]) for part in reading)
     with batch_transaction(engine, OffsetTable(), [_stored(part) for part in reading]) as open_transaction:
-        if open_transaction.is_replay and _stored_here.get(found.query_id) == batch:
+        if open_transaction.is_replay and found.is_stored_here:
             raise ConfigError(
                 f"cannot store the batch of query {found.query_id}: an earlier transaction of the same call has stored "
                 "its offsets. Write all rows of a batch in one transaction"
             )
         yield open_transaction
-    _stored_here[found.query_id] = batch
-
-
-_stored_here: dict[str, tuple[tuple[str, int], ...]] = {}
-"""By query: the batch that a transaction of this process has stored last."""
+    found.mark_stored()
 
 
 def _stored(part: Mapping[str, Any]) -> GroupBatch:

@@ -127,6 +127,11 @@ class ExactlyOnceSink:
                 f"cannot write the batch of query {found.query_id}: no source of format('streamgroup') has planned it, "
                 "so no transaction can commit its offsets. Nothing was written. Give the query such a source alone"
             )
+        if found.is_stored_here:
+            raise ConfigError(
+                f"cannot write the batch of query {found.query_id}: an earlier call for the same batch has committed "
+                "its offsets. Write all rows of a batch in one call; the column topic gives each row its topic"
+            )
         moving = [part for part in parts if any(map(len, part.ranges))]
         first = min(parts, key=lambda part: part.group)
         writer = self._writers.get(first.transactional_id.name)
@@ -137,17 +142,13 @@ class ExactlyOnceSink:
             self._writers[first.transactional_id.name] = writer
         # If no source has read a record, there are no offsets to commit. A replay writes the rows of state again then.
         writer.write(context, batch, batch_id, moving, clustered=self._clustered)
+        if moving:
+            found.mark_stored()
 
 
 def _parts(found: ThreadBatch, requester: Any) -> list[_Part]:
     """Return what each source has read. Raises ConfigError for a source whose offsets no transaction may commit."""
-    if not found.is_complete:
-        raise ConfigError(
-            f"cannot write the batch of query {found.query_id}: its offsets are unknown. Nothing was written. Either "
-            "no source of the query has format('streamgroup'), or not all of their coordinator processes have "
-            "answered: check the driver's log for a process that has ended or a control channel that could not be "
-            "opened, and start the query again"
-        )
+    found.check_complete("write", "written")
     parts = []
     for row in found.parts:
         if "transaction" not in row:

@@ -276,3 +276,15 @@ def test_a_batch_that_takes_longer_than_the_timeout_ends_the_query_and_is_writte
     assert copies.values() == []
     copies.run("one", kafka__transaction__timeout__ms=600_000)
     copies.check()
+
+
+def test_a_second_call_for_a_batch_ends_the_query(copies: Copies) -> None:
+    """Its rows could be in no transaction: the first call has committed the offsets."""
+    copies.load.send(50)
+    sink, another = copies.sink(), copies.sink()
+
+    def twice(batch: DataFrame, batch_id: int) -> None:
+        sink(batch.where("offset < 10"), batch_id)
+        another(batch.where("offset >= 10"), batch_id)
+
+    copies.fails("one", "Write all rows of a batch in one call", twice, columns=("value", "offset"))
