@@ -166,13 +166,15 @@ class Ledger:
         """Return whether a batch of `ranges` is this member's to commit: no other member has committed it (R38).
 
         A partition that was lost and assigned again starts at the group's offset. If that is where the range begins, no
-        other member has committed it meanwhile. None: the offset is not known yet.
+        other member has committed it meanwhile. None: the offset is not known yet. A batch of a topic that was created
+        again is nobody's.
         """
         lost = frozenset[TopicPartition]() if self.in_flight is None else self.in_flight.lost
+        positions = {} if self.in_flight is None else self.in_flight.document.positions
         is_known = True
         for one in ranges:
-            held = self.held.get(one.partition)
-            if held is None:
+            held, planned = self.held.get(one.partition), positions.get(one.partition)
+            if held is None or (planned is not None and is_another_topic(planned.topic_id, held.topic_id)):
                 return False
             if one.partition in lost:
                 if held.position not in {None, one.start}:
@@ -581,7 +583,7 @@ class Ledger:
                 self._metadata(tp, held, founding),
                 lineage=self.lineage,
                 sequence=max(batch.document.sequence, held.gained_after),
-                topic_id=held.topic_id or (NO_TOPIC_ID if planned is None else planned.topic_id),
+                topic_id=(NO_TOPIC_ID if planned is None else planned.topic_id) or held.topic_id,
                 batch=None,
             )
             epoch = UNKNOWN_EPOCH if planned is None else planned.leader_epoch

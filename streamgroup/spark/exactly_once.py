@@ -21,6 +21,7 @@ from pyspark import TaskContext
 from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, FencedError, StreamGroupError, TransactionAbortedError
+from streamgroup.group.commits import PartSize
 from streamgroup.kafka.cluster.admin import committed
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.cluster.transactions import TransactionRunner, has_transactions_v2
@@ -235,10 +236,15 @@ class _TransactionWriter:
         return TransactionRunner(self._cluster).run(beginning, self._of("producer id"), deadline)
 
     def _abort(self) -> None:
-        """Abort the transaction, if the brokers answer. Else the next run aborts it, or its timeout does."""
+        """Abort the transaction, if the brokers answer. Else the next run aborts it, or its timeout does.
+
+        Raises FencedError if another run has taken over.
+        """
         deadline = self._cluster.deadline(self._options.client.request_timeout_ms)
         try:
             TransactionRunner(self._cluster).run(self._producer.abort(), self._of("abort"), deadline)
+        except FencedError:
+            raise
         except StreamGroupError as error:
             log.warning("cannot abort the transaction: %s", error)
 
@@ -246,7 +252,11 @@ class _TransactionWriter:
         deadline = self._cluster.deadline()
         of_group = {part.group: part for part in parts}
         runner = TransactionRunner(self._cluster, lambda group: self._member(of_group[group], deadline))
-        offsets = [GroupOffsets(group, part.after) for group, part in sorted(of_group.items())]
+        offsets = [
+            GroupOffsets(group, few)
+            for group, part in sorted(of_group.items())
+            for few in PartSize(group).split(part.after)
+        ]
         ended = runner.run(self._producer.commit(offsets), self._of("end of the transaction"), deadline)
         if ended is Ended.UNKNOWN and not (parts and self._is_stored(parts)):
             raise TransactionAbortedError(f"transactional id {self._producer.id.name!r}: the transaction was aborted")

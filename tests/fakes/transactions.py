@@ -37,6 +37,8 @@ class Coordinator:
     """The epochs of the transactions that were committed."""
     _pending: dict[TopicPartition, int] = field(default_factory=dict)
     _busy: int = 0
+    _last_epoch: int = NO_PRODUCER_EPOCH
+    """The epoch before, if its producer has raised it."""
 
     def answer(self, request: Any, version: int) -> Any:
         match request:
@@ -61,12 +63,16 @@ class Coordinator:
     def _init(self, expected: int) -> int:
         if self._is_busy():
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        if expected not in {NO_PRODUCER_EPOCH, self.epoch}:
-            return ErrorCode.PRODUCER_FENCED
-        self.epoch += 1
-        if self.state == "Ongoing":
+        if self.state == "Ongoing":  # whatever epoch is expected
+            self.epoch += 1
             self._decide(is_committed=False)
             return ErrorCode.CONCURRENT_TRANSACTIONS
+        if NO_PRODUCER_EPOCH != expected == self._last_epoch:  # a repeated request
+            return 0
+        if expected not in {NO_PRODUCER_EPOCH, self.epoch}:
+            return ErrorCode.PRODUCER_FENCED
+        self._last_epoch = expected
+        self.epoch += 1
         self.state = "Empty"
         return 0
 
@@ -118,7 +124,9 @@ class Coordinator:
         if is_committed:
             self.commits.append(epoch)
         self._decide(is_committed=is_committed)
-        self.epoch += self.is_v2
+        if self.is_v2:
+            self._last_epoch = self.epoch
+            self.epoch += 1
         return 0
 
 

@@ -410,6 +410,8 @@ class SimTransactionSink:
     def _abort(self) -> Steps:
         try:
             yield from converse(self._process, self.abort(), REQUEST_S)
+        except FencedError:
+            raise
         except StreamGroupError as error:
             self._clock.note(self._query.name, f"cannot abort: {error}"[:160])
 

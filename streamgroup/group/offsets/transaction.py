@@ -125,7 +125,8 @@ class TransactionOffsetStore(OffsetStore):
     def _compared(self, commit: _Commit, found: Mapping[TopicPartition, int], now: float) -> Outcome:
         """Go on with a commit whose batch the group has. A batch that it does not have was not written by our sink."""
         offsets = commit.request.offsets
-        missing = [tp for tp in commit.by_sink if found.get(tp, -1) < offsets[tp].offset]
+        # A partition without an offset was deleted: the start at least was committed before the batch.
+        missing = [tp for tp in commit.by_sink if tp in found and found[tp] < offsets[tp].offset]
         if missing:
             text = _NOT_COMMITTED.format(group=commit.request.group, partitions=name_some(missing))
             return Outcome((ev.Fail(ConfigError(text)),))
@@ -151,6 +152,6 @@ class TransactionOffsetStore(OffsetStore):
 _NOT_COMMITTED = (
     "group {group}: the sink has written a batch, and the group does not have its end for {partitions}: no transaction "
     "has committed it. With offsets.store=transaction, write the batches by "
-    "foreachBatch(streamgroup.exactly_once(...)), which commits records and offsets together. Else leave offsets.store "
-    "out"
+    "foreachBatch(streamgroup.exactly_once(...)), which commits records and offsets together. A function of yours must "
+    "call it for every batch, also for an empty one. Without it, leave offsets.store out"
 )

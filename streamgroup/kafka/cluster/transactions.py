@@ -198,8 +198,9 @@ def _waiting(
     if not partitions:
         return {}
     wanted = dict.fromkeys(partitions, LATEST)
-    stable = cluster.list_offsets(wanted, Isolation.READ_COMMITTED, deadline)
+    # The ends first: a record that is written meanwhile must not look as if a transaction held it up.
     ends = cluster.list_offsets(wanted, Isolation.READ_UNCOMMITTED, deadline)
+    stable = cluster.list_offsets(wanted, Isolation.READ_COMMITTED, deadline)
     offsets = {tp: (stable[tp].offset, ends[tp].offset) for tp in wanted}
     return {tp: (first, end) for tp, (first, end) in offsets.items() if first < end}
 

@@ -51,9 +51,8 @@ _LAST_COMMIT_OF_V1 = 4
 LAST_PRODUCE_OF_V1 = 11
 """Later versions of EndTxn, TxnOffsetCommit and Produce are for transactions V2."""
 _FIRST_WITH_EPOCH = 3
-"""InitProducerId has the producer's id and epoch from this version on (KIP-360, Kafka 2.5)."""
-_FIRST_WITH_MEMBER = 3
-"""TxnOffsetCommit has the member id and the generation from this version on (KIP-447, Kafka 2.5)."""
+"""InitProducerId has the producer's id and epoch from this version on (KIP-360, Kafka 2.5). TxnOffsetCommit has the
+member id and the generation since the same release (KIP-447)."""
 
 # -- what a dialogue yields -------------------------------------------------------------------------------------------
 
@@ -225,6 +224,10 @@ class TransactionalProducer:
         producer_id, epoch = self.identity
         return {"transactional_id": self.id.name, "producer_id": producer_id, "producer_epoch": epoch}
 
+    @property
+    def _end_ceiling(self) -> int | None:
+        return None if self._is_v2 else _LAST_END_OF_V1
+
     def begin(self, *, is_v2: bool) -> Dialogue[Transaction]:
         """Return a transaction under whose identity nothing was written. `is_v2`: the cluster has transactions V2.
 
@@ -239,20 +242,33 @@ class TransactionalProducer:
     def abort(self) -> Dialogue[None]:
         """Abort the open transaction under a new epoch, so that its running tasks are refused. Raises as `begin`.
 
-        EndTxn would leave the epoch with transactions V1: a late request could write into no transaction, and hold up
-        all consumers of `read_committed`.
+        EndTxn comes first, because its coordinator checks the epoch: InitProducerId would abort the open transaction of
+        the run that has taken over, whatever epoch it names. With transactions V1 EndTxn leaves the epoch, and a late
+        request could write into no transaction, and hold up all consumers of `read_committed`.
         """
-        yield from self._raise_epoch()
+        request = EndTxnRequest(**self._of_producer, committed=False)
+        while True:
+            reply = yield self.id.ask(EndTxnRequest, lambda _: request, self._end_ceiling)
+            code = _code_of(reply)
+            if code in _FENCED:
+                raise self.id.refused(code, "abort the transaction")
+            if reply is not None and not may_succeed_later(code):  # carried out, or there is none
+                break
+            yield from self.id.again(code, "abort the transaction")
+        if self._is_v2 and not code:
+            self._ended(reply.response)
+        else:
+            yield from self._raise_epoch()
 
     def commit(self, groups: Sequence[GroupOffsets]) -> Dialogue[Ended]:
-        """Add the offsets of `groups` to the transaction, and commit it.
+        """Add the offsets of `groups` to the transaction, in so many requests, and commit it.
 
         Raises FencedError if another run or another member has taken over, TransactionAbortedError if the batch has to
         be written again, BrokerError. The transaction is not committed then.
         """
+        for group in dict.fromkeys(one.group for one in groups) if not self._is_v2 else ():
+            yield from self._add_group(group)
         for one in groups:
-            if not self._is_v2:
-                yield from self._add_group(one.group)
             yield from self._commit_offsets(one)
         return (yield from self._end())
 
@@ -260,8 +276,13 @@ class TransactionalProducer:
         self._is_unused = False
 
         def make(version: int) -> InitProducerIdRequest:
-            # Without its own epoch the producer would fence the run that has taken over. Brokers before 2.5 check none.
-            known = self._expected if version >= _FIRST_WITH_EPOCH else NO_IDENTITY
+            if version < _FIRST_WITH_EPOCH:
+                raise ConfigError(
+                    f"transactional id {self.id.name!r}: cannot begin a transaction: its broker is older than Kafka "
+                    "2.5 and does not check which member commits offsets. Upgrade the brokers"
+                )
+            # Without its own epoch the producer would fence the run that has taken over.
+            known = self._expected
             return InitProducerIdRequest(
                 transactional_id=self.id.name,
                 transaction_timeout_ms=self.id.timeout_ms,
@@ -312,11 +333,6 @@ class TransactionalProducer:
 
     def _offset_request(self, one: GroupOffsets, member: GroupMember) -> Callable[[int], TxnOffsetCommitRequest]:
         def make(version: int) -> TxnOffsetCommitRequest:
-            if version < _FIRST_WITH_MEMBER:
-                raise ConfigError(
-                    f"cannot commit the offsets of group {one.group!r} in a transaction: its broker is older than "
-                    "Kafka 2.5 and does not check which member commits. Upgrade the brokers"
-                )
             return TxnOffsetCommitRequest(
                 **self._of_producer,
                 group_id=one.group,
@@ -335,9 +351,8 @@ class TransactionalProducer:
 
     def _end(self) -> Dialogue[Ended]:
         request = EndTxnRequest(**self._of_producer, committed=True)
-        ceiling = None if self._is_v2 else _LAST_END_OF_V1
         while True:
-            reply = yield self.id.ask(EndTxnRequest, lambda _: request, ceiling)
+            reply = yield self.id.ask(EndTxnRequest, lambda _: request, self._end_ceiling)
             code = _code_of(reply)
             if reply is not None and not code:
                 break
@@ -345,10 +360,13 @@ class TransactionalProducer:
                 return Ended.UNKNOWN
             yield from self.id.again(code, "commit the transaction")
         if self._is_v2:
-            answer: EndTxnResponse = reply.response
-            self.identity = self._expected = ProducerIdentity(answer.producer_id, answer.producer_epoch)
-            self._is_unused = True
+            self._ended(reply.response)
         return Ended.COMMITTED
+
+    def _ended(self, answer: EndTxnResponse) -> None:
+        """Take the identity of the next transaction from the answer of transactions V2."""
+        self.identity = self._expected = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        self._is_unused = True
 
 
 def _code_of(reply: Reply | None) -> int:

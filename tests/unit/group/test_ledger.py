@@ -393,6 +393,20 @@ def test_a_topic_created_again_voids_its_positions_and_the_batch_in_flight() -> 
     assert told(accept(ledger), A).topic_id == "new"
 
 
+def test_a_batch_of_a_topic_that_was_created_again_is_stored_for_nobody() -> None:
+    """Its end would be taken for an offset of the new topic, whose first records would be left out."""
+    ledger = in_flight({A: ours(90)})
+    ranges = (OffsetRange(A, 90, 100),)
+    ledger.handed_out(PLANNED)
+    assert ledger.may_store(ranges)
+    ledger.topics_seen(topics("new"))
+    ledger.resolved(3, {A: 90})
+    assert ledger.may_store(ranges) is False
+    metadata = CommitMetadata.parse(ledger.stored_with_batch()[A].metadata)
+    assert metadata is not None
+    assert metadata.topic_id != "new"
+
+
 def test_a_replay_of_a_topic_that_was_created_again_moves_nothing() -> None:
     ledger = Ledger("g", "now", "lineage")
     ledger.replayed(BEFORE, LOGGED, (OffsetRange(A, 0, 100),), {})

@@ -76,13 +76,15 @@ def test_an_aborted_transaction_commits_nothing_and_its_tasks_are_refused(is_v2:
     assert not coordinator.committed
 
 
+@pytest.mark.parametrize("is_sent", [False, True], ids=["lost", "carried out"])
 @VERSIONS
-def test_an_abort_that_is_not_answered_in_time_does_not_fence_its_own_producer(is_v2: bool) -> None:
-    """The epoch was raised to abort the transaction, and no answer has told it."""
+def test_an_abort_that_is_not_answered_in_time_does_not_fence_its_own_producer(is_v2: bool, is_sent: bool) -> None:
+    """If it was carried out, no answer has shown the epoch. If not, the next transaction aborts it first."""
     coordinator, producer = Coordinator(is_v2), TransactionalProducer(ID)
     write(begin(producer, coordinator), coordinator)
+    losses = [*[""] * (is_sent and not is_v2), "answer" if is_sent else "request", "request", "request"]
     with pytest.raises(TransportError, match="no answer"):
-        converse(producer.abort(), coordinator, losses=["", "request", "request"], most=2)
+        converse(producer.abort(), coordinator, losses=losses, most=2)
     begin(producer, coordinator)
     assert converse(producer.commit(offsets(10)), coordinator) is Ended.COMMITTED
 
@@ -98,6 +100,21 @@ def test_a_run_that_begins_ends_the_transaction_of_the_run_before(is_v2: bool) -
             converse(ending, coordinator)
     assert converse(successor.commit(offsets(10)), coordinator) is Ended.COMMITTED
     assert coordinator.commits == [coordinator.epoch - is_v2]
+
+
+@VERSIONS
+def test_a_run_that_has_been_replaced_leaves_the_transaction_of_its_successor_alone(is_v2: bool) -> None:
+    """InitProducerId would abort an open transaction, whatever epoch it names."""
+    coordinator = Coordinator(is_v2)
+    zombie, successor = TransactionalProducer(ID), TransactionalProducer(ID)
+    begin(zombie, coordinator)
+    write(begin(successor, coordinator), coordinator)
+    with pytest.raises(FencedError, match="cannot abort the transaction"):
+        converse(zombie.abort(), coordinator)
+    assert converse(successor.commit(offsets(10)), coordinator) is Ended.COMMITTED
+    with pytest.raises(FencedError, match="cannot begin a transaction"):
+        begin(zombie, coordinator)
+    begin(successor, coordinator)
 
 
 @VERSIONS
@@ -190,10 +207,7 @@ def test_a_refusal_names_the_transactional_id_and_the_next_step(code: int, kind:
 
 def test_a_broker_that_does_not_check_members_is_refused() -> None:
     producer = TransactionalProducer(ID)
-    ending = producer.commit(offsets(10))
-    next(ending)
-    ending.send(Reply(0, wire.AddOffsetsToTxnResponse()))
-    step: Any = ending.send(MEMBER)
+    step: Any = next(producer.begin(is_v2=False))
     with pytest.raises(ConfigError, match=r"older than Kafka 2\.5"):
         step.make(2)
 
