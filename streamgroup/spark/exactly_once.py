@@ -287,7 +287,11 @@ class _TransactionWriter:
             self._stored = {}  # if the outcome of this transaction is unknown, the group is asked
             return False
         deadline = self._cluster.deadline(self._producer.id.timeout_ms)
-        found = {group: committed(self._cluster, group, deadline, in_zookeeper=False) for group, _ in moving}
+        wanted = {name: [one.partition for group, one in moving if group == name] for name, _ in moving}
+        found = {
+            group: committed(self._cluster, group, deadline, in_zookeeper=False, partitions=partitions)
+            for group, partitions in wanted.items()
+        }
         at = {(group, one.partition): found[group].get(one.partition) for group, one in moving}
         offsets = {key: -1 if offset is None else offset.offset for key, offset in at.items()}
         if all(offsets[group, one.partition] == one.until for group, one in moving):

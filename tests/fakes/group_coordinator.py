@@ -6,7 +6,7 @@ refuses or forgets what a test says. Checks are in Kafka's order: the member, it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,14 @@ from streamgroup.kafka.wire.schema import decode, encode
 from streamgroup.model import CommittedOffset, TopicPartition
 from tests.fakes.consumer_group import ConsumerGroup
 from tests.fakes.group import Clock, Group, GroupMember, GroupState, Reply, StoppedClock
-from tests.fakes.offsets import batch_bytes, commit_answer, fetch_answer, offsets_in, zookeepers_answer
+from tests.fakes.offsets import (
+    batch_bytes,
+    commit_answer,
+    fetch_answer,
+    offsets_in,
+    wanted_by,
+    zookeepers_answer,
+)
 
 
 @dataclass(eq=False)
@@ -96,7 +103,10 @@ class GroupCoordinator:
                 reply(self.commit(request))
             case OffsetFetchRequest():
                 assert request.require_stable, "R19"
-                reply(fetch_answer(request.groups[0].group_id, self.offsets, self.refusal_of_fetch(), self.unstable()))
+                wanted = wanted_by(request)
+                offsets = {tp: offset for tp, offset in self.offsets.items() if wanted is None or tp in wanted}
+                unstable = [tp for tp in self.unstable() if wanted is None or tp in wanted]
+                reply(fetch_answer(request.groups[0].group_id, offsets, self.refusal_of_fetch(), unstable))
             case _:
                 raise AssertionError(f"a coordinator does not answer {request}")
 
@@ -150,9 +160,9 @@ class GroupCoordinator:
         """Why the offsets are not told, or 0."""
         return 0
 
-    def unstable(self) -> Collection[TopicPartition]:
+    def unstable(self) -> Set[TopicPartition]:
         """The partitions with an offset in an open transaction."""
-        return ()
+        return frozenset()
 
     def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Answer a commit at once."""

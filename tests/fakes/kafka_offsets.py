@@ -27,8 +27,10 @@ class KafkaOffsets(OffsetStore):
         self.committed: Mapping[TopicPartition, CommittedOffset] = {}
         self.refusal: PartitionVerdict | None = None
         self.asked: list[CommitOffsets] = []
+        self.fetches: list[FetchOffsets] = []
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
+        self.fetches.append(request)
         offsets = {} if self.refusal else self.committed
         return Outcome(answers=(OffsetsFetched(request.token, offsets, self.refusal),))
 

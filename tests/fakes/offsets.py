@@ -70,6 +70,12 @@ def commit_answer(request: OffsetCommitRequest, code_of: Callable[[TopicPartitio
     )
 
 
+def wanted_by(request: OffsetFetchRequest) -> set[TopicPartition] | None:
+    """The partitions that a request for a list of groups names; None: all."""
+    topics = request.groups[0].topics
+    return None if topics is None else {TopicPartition(t.name or "", p) for t in topics for p in t.partition_indexes}
+
+
 def fetch_answer(
     group: str,
     offsets: Mapping[TopicPartition, CommittedOffset],

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, cast
 
 from streamgroup.errors import ErrorCode as E
@@ -118,8 +118,8 @@ class SimCoordinator(GroupCoordinator):
 
     transactions: SimTransactions | None = None
 
-    def unstable(self) -> Collection[TopicPartition]:
-        return () if self.transactions is None else self.transactions.unstable()
+    def unstable(self) -> Set[TopicPartition]:
+        return frozenset() if self.transactions is None else self.transactions.unstable()
 
 
 class SimBroker:
@@ -191,10 +191,9 @@ class SimBroker:
             founding = metadata.founding
         self._checker.committed(process, request.member_id, generation, offsets, founding)
 
-    @property
-    def is_unstable(self) -> bool:
-        """Whether an offset is in an open transaction: it is not told before that is over."""
-        return bool(self._coordinator.unstable())
+    def is_unstable(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether an offset of these is in an open transaction: it is not told before that is over."""
+        return not self._coordinator.unstable().isdisjoint(partitions)
 
     def keep_with(self, transactions: SimTransactions) -> None:
         """Transactions commit the group's offsets."""

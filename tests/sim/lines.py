@@ -6,7 +6,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from streamgroup.kafka.wire.messages.group import (
     SyncGroupResponse,
 )
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitResponse
+from streamgroup.model import TopicPartition
 from tests.sim.clock import Sleep, Steps, Until
 from tests.sim.network import Line, Network
 from tests.sim.settings import QUESTION_S
@@ -64,12 +65,13 @@ class GroupLines:
         for line in self.lines.values():
             line.heal()
 
-    def committed(self) -> Steps:
-        """Return the offsets that the group has committed, asked of the coordinator on another connection."""
+    def committed(self, stable: Collection[TopicPartition] = ()) -> Steps:
+        """Return the offsets that the group has committed, asked of the coordinator on another connection, when none of
+        `stable` is in an open transaction."""
         network = self._network
         yield Until(lambda: self._clock.now >= network.cut_until, QUESTION_S)
         yield Sleep(network.latency())
-        while self._clock.now < max(self._broker.loaded_at, network.cut_until) or self._broker.is_unstable:
+        while self._clock.now < max(self._broker.loaded_at, network.cut_until) or self._broker.is_unstable(stable):
             yield Sleep(0.2)
         seen = self._broker.fetched()
         self._process.world.checker.filtered(self._process, seen)

@@ -64,7 +64,7 @@ class _NoGroup(GroupLines):
         super().__init__(process, network, broker)
         self.store = MemoryOffsetStore()
 
-    def committed(self) -> Steps:
+    def committed(self, stable: Collection[TopicPartition] = ()) -> Steps:
         yield Sleep(0.0)
         return {}
 

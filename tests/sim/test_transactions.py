@@ -139,8 +139,9 @@ def test_a_transaction_that_is_open_too_long_is_aborted_under_a_new_epoch() -> N
 def test_offsets_are_unstable_until_the_markers_are_written() -> None:
     world, one = an_id(is_v2=True)
     one.state, one.offsets = "Ongoing", {TP: CommittedOffset(5)}
-    assert world.broker.is_unstable
+    assert world.broker.is_unstable([TP])
+    assert not world.broker.is_unstable([])
     one._decide(is_committed=False)
-    assert world.broker.is_unstable
+    assert world.broker.is_unstable([TP])
     world.clock.run_until(MARKERS_S)
-    assert not world.broker.is_unstable
+    assert not world.broker.is_unstable([TP])

@@ -36,6 +36,7 @@ from streamgroup.kafka.wire.messages.produce import InitProducerIdRequest
 from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
 from tests.fakes.transactions import Coordinator, added_answer, committed_answer
 from tests.sim.clock import Sleep, Steps, Until
+from tests.sim.lines import GroupLines
 from tests.sim.settings import GROUP_ID, QUESTION_S
 from tests.sim.table import befall
 
@@ -439,7 +440,9 @@ class SimTransactionSink:
         if all(self._stored.get(one.partition) == one.start for one in moving):
             self._stored = {}
             return False
-        found = yield from self._process.lines.committed()
+        lines = self._process.lines
+        assert isinstance(lines, GroupLines)
+        found = yield from lines.committed([one.partition for one in moving])
         at = {one: found[one.partition].offset if one.partition in found else -1 for one in moving}
         if all(at[one] == one.until for one in moving):
             return True

@@ -114,10 +114,11 @@ class KafkaOffsetStore(OffsetStore):
         self._unknown_topic = UnknownTopicCheck()
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
-        """Send OffsetFetch for all of the group's offsets; before v2 for those of the known partitions."""
+        """Send OffsetFetch for all of the group's offsets; before v2, or for a part, those of the named partitions."""
+        wanted = request.partitions if request.is_partial else None
 
         def build(version: int) -> OffsetFetchRequest:
-            return offset_fetch_request(version, request.group, None, known=request.partitions)
+            return offset_fetch_request(version, request.group, wanted, known=request.partitions)
 
         self._pending[request.token] = request
         timeout_ms, ceiling = request.timeout_ms, self._ceiling

@@ -32,13 +32,14 @@ class FetchOffsets:
     """Fetch all commits of `group` (R7), without those of open transactions (R19).
 
     A store that cannot list the commits of a group fetches those of `partitions`, all partitions in the member's
-    metadata.
+    metadata. With `is_partial` only those of `partitions` are fetched.
     """
 
     token: int
     group: str
     partitions: frozenset[TopicPartition]
     timeout_ms: int
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

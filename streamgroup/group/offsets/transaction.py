@@ -74,8 +74,9 @@ class TransactionOffsetStore(OffsetStore):
         if not by_sink:
             return self._commit_own(commit, now)
         self._pending[request.token] = commit
-        known = FetchOffsets(request.token, request.group, frozenset(request.offsets), request.timeout_ms)
-        return self._passed_on(self._kafka.fetch(known, now), now)
+        # Offsets of other partitions may be in the open transactions of other members.
+        looked_up = FetchOffsets(request.token, request.group, by_sink, request.timeout_ms, is_partial=True)
+        return self._passed_on(self._kafka.fetch(looked_up, now), now)
 
     def follow(self, action: object) -> Outcome:
         """Forget pending commits, and what was known of partitions that may have moved meanwhile.

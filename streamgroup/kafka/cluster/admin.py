@@ -196,9 +196,15 @@ def _partitions(assignment: ConsumerGroupAssignment) -> tuple[TopicPartition, ..
 
 
 def committed(
-    cluster: KafkaCluster, group: str, deadline: float, stable: bool = True, in_zookeeper: bool | None = None
+    cluster: KafkaCluster,
+    group: str,
+    deadline: float,
+    *,
+    stable: bool = True,
+    in_zookeeper: bool | None = None,
+    partitions: Collection[TopicPartition] | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return all committed offsets of `group`. The caller need not be a member.
+    """Return the committed offsets of `group`, of all partitions or of these. The caller need not be a member.
 
     With `stable` the group coordinator waits for pending transactional commits: without it their records could be read
     twice (R19). Without `stable` the last complete commits are returned. `in_zookeeper` selects the offsets that
@@ -211,7 +217,7 @@ def committed(
         if version < FIRST_WITH_ALL and not known:
             topics = cluster.snapshot(None, deadline).topics.values()
             known.extend(TopicPartition(topic.name, p.partition) for topic in topics for p in topic.partitions)
-        return offset_fetch_request(version, group, None, known=known, require_stable=stable)
+        return offset_fetch_request(version, group, partitions, known=known, require_stable=stable)
 
     def read(version: int, response: OffsetFetchResponse) -> FetchedOffsets:
         fetched = fetched_offsets(response, version, group)

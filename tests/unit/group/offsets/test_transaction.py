@@ -58,6 +58,7 @@ def test_the_end_of_a_batch_is_looked_up_and_never_committed(
     (answer,) = store.commit(commit(a=20), 0.0).answers
     assert answer == OffsetsCommitted(2, {A: COMMITTED})
     assert not kafka.asked
+    assert kafka.fetches[-1] == FetchOffsets(2, "g", frozenset({A}), 1_000, is_partial=True)
 
 
 def test_a_start_is_committed_once_and_an_offset_that_the_group_has_is_not(
