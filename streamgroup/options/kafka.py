@@ -27,7 +27,7 @@ _FETCH = (
         "all records.",
         kinds.ISOLATION,
         "fetch.isolation",
-        default_text="`read_uncommitted`",
+        default_text="`read_uncommitted`; `read_committed` with `offsets.store=transaction`",
     ),
     used(
         "fetch.min.bytes",

@@ -30,6 +30,7 @@ from streamgroup.options.types import (
     GroupMode,
     GroupOptions,
     GroupProtocol,
+    Isolation,
     LimitOptions,
     ProducerOptions,
     SinkOptions,
@@ -303,7 +304,7 @@ def _read(
     group = reading.group(subscription, registry) if streaming else None
     parsed = {
         "client": reading.named(reading.client(registry), group),
-        "fetch": reading.section("fetch", FetchOptions),
+        "fetch": reading.isolated(reading.section("fetch", FetchOptions), group),
         "limits": reading.section("limits", LimitOptions),
         "split": reading.section("split", SplitOptions),
         "group": group,
@@ -368,6 +369,15 @@ class _Reading(OptionsReader):
             return client
         name = re.sub(r"[^A-Za-z0-9._-]", "_", group.member)
         return dataclasses.replace(client, client_id=f"{client.client_id}-{name}")
+
+    def isolated(self, fetch: FetchOptions | None, group: GroupOptions | None) -> FetchOptions | None:
+        """Return `fetch` with `read_committed` for a copy in transactions, unless the user has set the isolation level.
+
+        Else a copy of another copy would have the records of its aborted transactions.
+        """
+        if fetch is None or group is None or not group.in_transaction or "kafka.isolation.level" in self.given:
+            return fetch
+        return dataclasses.replace(fetch, isolation=Isolation.READ_COMMITTED)
 
     def _noted(self, group: tuple[GroupOptions, Mapping[str, str]]) -> GroupOptions:
         for name, why in group[1].items():
@@ -502,9 +512,9 @@ _STORE_AND_ZOOKEEPER = (
 _OF_TRANSACTIONS = ("kafka.transactional.id", "kafka.transaction.timeout.ms")
 _NO_TRANSACTION = "the sink writes in no transaction: set offsets.store=transaction"
 _TRANSACTION_OF_NO_MEMBER = (
-    "cannot use offsets.store=transaction with group.mode=commit: the brokers check in a transaction only which member "
+    "cannot use offsets.store=transaction without a membership: the brokers check in a transaction only which member "
     "of the group commits, so a query that is not a member could commit a batch that another has written. Use "
-    "group.mode=member, with subscribe or subscribePattern"
+    "group.mode=member, with kafka.group.id and subscribe or subscribePattern"
 )
 _ASSIGNED_MEMBER = (
     "cannot use assign with group.mode=member: the group assigns the partitions of a member. Use subscribe or "

@@ -155,8 +155,8 @@ def _parts(found: ThreadBatch, requester: Any) -> list[_Part]:
         if "transaction" not in row:
             named = f"the source of group {row['group']!r}" if row["group"] else "a source without a group"
             raise ConfigError(
-                f"cannot write the batch in a transaction with the offsets of {named}. Set its option "
-                "offsets.store=transaction, with kafka.group.id and group.mode=member"
+                f"cannot write the batch in a transaction with the offsets of {named}. Set its options "
+                "offsets.store=transaction and kafka.group.id, and leave out group.mode"
             )
         ranges, known = ranges_in(row), row["transaction"]
         after = {
@@ -269,7 +269,13 @@ class _TransactionWriter:
             is_same = row["sequence"] == part.sequence and ranges_in(row) == part.ranges
             if known is not None and is_same and known["is_held"]:
                 return GroupMember(known["member"], known["generation"], known["instance"])
-            if known is None or not is_same or known["is_held"] is False or self._cluster.clock() >= deadline:
+            if self._cluster.clock() >= deadline:
+                raise FencedError(
+                    f"group {part.group}: cannot commit the batch with {name_some(part.after)}: the member got no "
+                    "assignment in time. Nothing of the batch is visible. Start the query again: it writes what no "
+                    "other member has written"
+                )
+            if known is None or not is_same or known["is_held"] is False:
                 raise FencedError(
                     f"group {part.group}: cannot commit the batch with {name_some(part.after)}: this member does not "
                     "hold these partitions any more. Nothing of the batch is visible, and their new member reads the "
@@ -321,7 +327,7 @@ class _TransactionWriter:
         if partitions > 1 and not clustered:
             from streamgroup.executor.write.sink_writer import PLACED  # noqa: PLC0415
 
-            # Spark looks at every column of every row again and again, so only those that are needed go on.
+            # Spark computes the size of an Arrow batch over all columns after each row, so only those needed go on.
             names = {"partition", "value", "timestamp", *({"key", "headers"} & set(batch.columns))}
             names |= set() if options.topic else {"topic"}
             schema = ", ".join(f"{name} {kind}" for name, (_, kind) in PLACED.items() if name in names)
@@ -331,7 +337,8 @@ class _TransactionWriter:
             options = replace(options, include_timestamp=True)
         is_kept = _has_shuffle(rows)
         if is_kept:
-            # Spark runs the tasks behind a shuffle again without a sign of it. Those that read stored rows it does not.
+            # If Spark loses the output of a shuffle it runs the stage after it again, with attempt number 0, so a task
+            # could not refuse to write. A stage that reads a local checkpoint is not run again.
             rows = rows.localCheckpoint()
         speculates = context.getConf().get("spark.speculation", "false") == "true"
         try:

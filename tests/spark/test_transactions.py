@@ -224,7 +224,7 @@ def test_two_members_share_the_partitions_and_one_takes_over(copies: Copies) -> 
 
 def test_a_source_without_the_option_is_refused(copies: Copies) -> None:
     copies.load.send(10)
-    copies.fails("one", "Set its option offsets.store=transaction", offsets__store="")
+    copies.fails("one", "Set its options offsets.store=transaction", offsets__store="")
     assert copies.values() == []
 
 

@@ -167,6 +167,12 @@ class TransactionalId:
         """Return the error for a request that was refused with `code`. `name` is the topic or group it may concern."""
         context = f"transactional id {self.name!r}: cannot {what}"
         error = error_of(code)
+        if code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            return FencedError(
+                f"{context}: {error.name} ({code}). The brokers have forgotten this id, which was not used for "
+                "transactional.id.expiration.ms (7 days by default). Nothing of the batch is committed. Start the "
+                "query again: it writes the batch again"
+            )
         if code in _FENCED:
             return FencedError(
                 f"{context}: {error.name} ({code}). Another run of this query, or another query with this "

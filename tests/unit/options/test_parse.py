@@ -789,3 +789,9 @@ def test_a_start_by_partition_lists_exactly_the_partitions_assigned() -> None:
         batch(subscribe=None, assign='{"orders": [0, 1]}', startingOffsets='{"orders": {"0": 1, "2": 1}}')
     configured = batch(subscribe=None, subscribePattern=".*", startingOffsets='{"orders": {"0": 1}}').starting
     assert configured.offsets == {A: 1}, "a pattern leaves that to the cluster"
+
+
+@pytest.mark.parametrize("given", [{}, {"kafka.isolation.level": "read_uncommitted"}])
+def test_a_copy_in_transactions_reads_committed_records_unless_the_user_wants_others(given: dict[str, str]) -> None:
+    options = parse_source({**STREAM, "offsets.store": "transaction", **given}, streaming=True)
+    assert options.fetch.isolation is (Isolation.READ_UNCOMMITTED if given else Isolation.READ_COMMITTED)

@@ -92,7 +92,7 @@ def test_transactions_commit_the_offsets_of_members() -> None:
     group = stream(offsets__store="transaction", kafka__transactional__id="copy").group
     assert (group.in_transaction, group.store_url, group.transactional_id) == (True, "", "copy")
     assert group.transaction_timeout_ms == 600_000
-    with pytest.raises(ConfigError, match=r"^cannot use offsets.store=transaction with group.mode=commit"):
+    with pytest.raises(ConfigError, match=r"^cannot use offsets.store=transaction without a membership"):
         stream(offsets__store="transaction", group__mode="commit")
     with pytest.raises(ConfigError, match=r"^cannot use offsets\.store with a group .* in ZooKeeper"):
         stream(offsets__store="transaction", zookeeper__connect="zk1")

@@ -96,7 +96,7 @@ def test_exactly_once_commits_the_offsets_in_the_transactions_of_the_copy(tmp_pa
     [
         (exactly_once().replace("exactly-once", "twice"), "expected 'at-least-once' or 'exactly-once'"),
         (exactly_once(LEAST.replace('kafka.group.id = "g"\n', "")), "without a member of a group that commits"),
-        (exactly_once(of_source('group.mode = "commit"')), "offsets.store=transaction with group.mode=commit"),
+        (exactly_once(of_source('group.mode = "commit"')), "offsets.store=transaction without a membership"),
         (
             exactly_once(LEAST.replace('kafka.bootstrap.servers = "old:9092"', 'zookeeper.connect = "old:2181"')),
             "cannot use offsets.store with a group that stores its offsets in ZooKeeper",

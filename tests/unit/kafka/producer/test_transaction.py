@@ -185,7 +185,7 @@ def test_a_cluster_that_switches_to_v2_gets_a_new_epoch() -> None:
     [
         (ErrorCode.INVALID_TXN_STATE, TransactionAbortedError, "INVALID_TXN_STATE"),
         (ErrorCode.TRANSACTION_ABORTABLE, TransactionAbortedError, "TRANSACTION_ABORTABLE"),
-        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, FencedError, "raise that option"),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, FencedError, "have forgotten this id"),
         (
             ErrorCode.INVALID_TRANSACTION_TIMEOUT,
             ConfigError,
