@@ -215,8 +215,10 @@ class _TransactionWriter:
             times.append(time.monotonic())
             if records or parts:
                 self._commit(parts)
-        except BaseException:
-            self._abort()
+        except BaseException as error:
+            fenced = self._abort()
+            if fenced is not None and isinstance(error, TransactionAbortedError):
+                raise fenced from error  # another attempt would abort the transaction of the run that has taken over
             raise
         times.append(time.monotonic())
         self._stored = {(part.group, tp): offset.offset for part in parts for tp, offset in part.after.items()}
@@ -235,18 +237,19 @@ class _TransactionWriter:
         beginning = self._producer.begin(is_v2=has_transactions_v2(self._cluster, deadline))
         return TransactionRunner(self._cluster).run(beginning, self._of("producer id"), deadline)
 
-    def _abort(self) -> None:
+    def _abort(self) -> FencedError | None:
         """Abort the transaction, if the brokers answer. Else the next run aborts it, or its timeout does.
 
-        Raises FencedError if another run has taken over.
+        Returns the error if another run has taken over, or if a commit without an answer was carried out.
         """
         deadline = self._cluster.deadline(self._options.client.request_timeout_ms)
         try:
             TransactionRunner(self._cluster).run(self._producer.abort(), self._of("abort"), deadline)
-        except FencedError:
-            raise
+        except FencedError as error:
+            return error
         except StreamGroupError as error:
             log.warning("cannot abort the transaction: %s", error)
+        return None
 
     def _commit(self, parts: Sequence[_Part]) -> None:
         deadline = self._cluster.deadline()

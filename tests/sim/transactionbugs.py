@@ -183,7 +183,8 @@ TRANSACTION_BUGS: Mapping[str, Bug] = {
         "an EndTxn without an answer counts as an abort, and the batch is written again",
         take_no_answer_for_an_abort,
         words.DUPLICATE,
-        known=(11, 22, 30),
+        words.FAILED,
+        known=(35,),
     ),
     "r38-refusal-commits": _bug(
         "an EndTxn that is refused counts as carried out",

@@ -389,10 +389,12 @@ class SimTransactionSink:
         yield from query.point("begun")
         try:
             yield from self.write_all(transaction, held, moving)
-        except Exception:
+        except Exception as error:
             self.was_fenced = self.is_fenced
             self.leave_tasks()
-            yield from self._abort()
+            fenced = yield from self._abort()
+            if fenced is not None and isinstance(error, TransactionAbortedError):
+                raise fenced from error
             raise
         self._stored = {tp: offset.offset for tp, offset in held.after.items()}
 
@@ -411,10 +413,11 @@ class SimTransactionSink:
     def _abort(self) -> Steps:
         try:
             yield from converse(self._process, self.abort(), REQUEST_S)
-        except FencedError:
-            raise
+        except FencedError as error:
+            return error
         except StreamGroupError as error:
             self._clock.note(self._query.name, f"cannot abort: {error}"[:160])
+        return None
 
     def commit(self, held: Held, moving: Sequence[OffsetRange]) -> Steps:
         offsets = [GroupOffsets(GROUP_ID, held.after)]
