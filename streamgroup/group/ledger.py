@@ -166,8 +166,8 @@ class Ledger:
         """Return whether a batch of `ranges` is this member's to commit: no other member has committed it (R38).
 
         A partition that was lost and assigned again starts at the group's offset. If that is where the range begins, no
-        other member has committed it meanwhile. None: the offset is not known yet. A batch of a topic that was created
-        again is nobody's.
+        other member has committed it meanwhile. None: the offset is not known yet. No member may store a batch of a
+        topic that was created again.
         """
         lost = frozenset[TopicPartition]() if self.in_flight is None else self.in_flight.lost
         positions = {} if self.in_flight is None else self.in_flight.document.positions

@@ -141,7 +141,7 @@ class ExactlyOnceSink:
                 writer.close()
             writer = _TransactionWriter(self._options, first, jvm_pid(context))
             self._writers[first.transactional_id.name] = writer
-        # If no source has read a record, there are no offsets to commit. A replay writes the rows of state again then.
+        # If no source has read a record, there are no offsets to commit.
         writer.write(context, batch, batch_id, moving, clustered=self._clustered)
         if moving:
             found.mark_stored()

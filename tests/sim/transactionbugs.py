@@ -153,7 +153,7 @@ def keep_the_epoch(stack: ExitStack) -> None:
 
 
 def commit_the_start_again(stack: ExitStack) -> None:
-    """The member takes the start of the batch in flight for a position of its own, where the group has the end."""
+    """The member commits the start of the batch in flight although the group has its end."""
     real = TransactionOffsetStore.planned
 
     def planned(self: TransactionOffsetStore, ranges: Iterable[OffsetRange]) -> None:

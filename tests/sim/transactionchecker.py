@@ -39,7 +39,7 @@ class TransactionChecker(Checker):
         offsets: Mapping[TopicPartition, int],
     ) -> None:
         """A transaction is over. `committer` is the process, member id and generation that have added `offsets`."""
-        name = committer[0].name if committer is not None else "nobody"
+        name = committer[0].name if committer is not None else "no member"
         if self._clock.trace is not None:
             text = ", ".join(str(part) for each in written.values() for part in each)
             self._clock.note("transactions", f"visible of {name}: {text}")
@@ -84,7 +84,7 @@ class TransactionChecker(Checker):
         if isinstance(error, FencedError) and not is_of_the_group and query.process is not None:
             if self._may_be_refused(query.process):
                 return
-            raise self._violated(FAILED, f"{query.name} is refused, and nobody has taken over: {error}")
+            raise self._violated(FAILED, f"{query.name} is refused, and no other run has taken over: {error}")
         super().failed(query, error)
 
     def _may_be_refused(self, process: Process) -> bool:

@@ -1,7 +1,7 @@
 """Transactions of Kafka (R38): their coordinator, the logs that tasks write to, and a sink that commits offsets there.
 
-The producer's dialogues and the offset store are the real ones; the states of an id are those of the unit tests'
-coordinator (`tests/fakes/`), with a clock. `write_batch` stands for `_TransactionWriter` in
+The producer's dialogues and the offset store are real. The states of an id come from the unit tests' coordinator
+(`tests/fakes/`), which has a clock here. `write_batch` stands for `_TransactionWriter` in
 `streamgroup/spark/exactly_once.py`, `converse` for `TransactionRunner`. Where one of these changes, this file changes
 with it.
 """
@@ -205,7 +205,7 @@ class SimTransactions:
         self.is_crashed = False
 
     def carry_out(self, process: Process, ask: AskCoordinator) -> Reply | None:
-        """Answer a request that has arrived; None if nobody does."""
+        """Answer a request that has arrived. None: the broker is down."""
         version = min(ask.kind.VERSIONS[1], 99 if ask.ceiling is None else ask.ceiling)
         request = cast("Any", ask.make(version))
         broker, clock = self.world.broker, self.world.clock
@@ -515,7 +515,7 @@ class SimTransactionSink:
             yield Sleep(BACKOFF_S)
 
     def leave_tasks(self) -> None:
-        """The driver is done with its tasks, or gone. What they had yet to write may still come."""
+        """The driver has ended its tasks or is gone. Their remaining requests may still arrive."""
         left, self._left = self._left, []
         if self._query.chance.random() < 0.5:
             delay = LATE_S * self._query.chance.random()

@@ -114,7 +114,7 @@ class KafkaOffsetStore(OffsetStore):
         self._unknown_topic = UnknownTopicCheck()
 
     def fetch(self, request: FetchOffsets, now: float) -> Outcome:
-        """Send OffsetFetch for all of the group's offsets; before v2, or for a part, those of the named partitions."""
+        """Send OffsetFetch for all offsets of the group. A partial request, or one before v2, names the partitions."""
         wanted = request.partitions if request.is_partial else None
 
         def build(version: int) -> OffsetFetchRequest:

@@ -32,7 +32,7 @@ class FetchOffsets:
     """Fetch all commits of `group` (R7), without those of open transactions (R19).
 
     A store that cannot list the commits of a group fetches those of `partitions`, all partitions in the member's
-    metadata. With `is_partial` only those of `partitions` are fetched.
+    metadata. With `is_partial`, only the commits of `partitions` are fetched.
     """
 
     token: int

@@ -233,7 +233,7 @@ def _looked_up(
 def _open_producers(
     cluster: KafkaCluster, partitions: Collection[TopicPartition], deadline: float
 ) -> tuple[dict[TopicPartition, list[OpenProducer]], dict[TopicPartition, str]]:
-    """Return the producers with an open transaction of each partition, and why those of a partition are unknown."""
+    """Return, by partition, the producers with an open transaction, and the reason if they are unknown."""
     if not partitions:
         return {}, {}
     snapshot = cluster.snapshot({tp.topic for tp in partitions}, deadline)

@@ -114,7 +114,7 @@ def test_a_batch_whose_partition_was_lost_and_assigned_again_is_looked_up(
 def test_a_position_that_moves_back_to_the_start_of_the_last_batch_is_committed(
     store: TransactionOffsetStore, kafka: KafkaOffsets, is_fetched: bool
 ) -> None:
-    """The log was written anew, and the data-loss policy continues there."""
+    """The log was replaced, and the data-loss policy moved the position there."""
     store.planned([OffsetRange(A, 10, 20)])
     kafka.committed = {A: CommittedOffset(20)}
     if is_fetched:
