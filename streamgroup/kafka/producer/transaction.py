@@ -230,10 +230,6 @@ class TransactionalProducer:
         producer_id, epoch = self.identity
         return {"transactional_id": self.id.name, "producer_id": producer_id, "producer_epoch": epoch}
 
-    @property
-    def _end_ceiling(self) -> int | None:
-        return None if self._is_v2 else _LAST_END_OF_V1
-
     def begin(self, *, is_v2: bool) -> Dialogue[Transaction]:
         """Return a transaction under whose identity nothing was written. `is_v2`: the cluster has transactions V2.
 
@@ -252,22 +248,14 @@ class TransactionalProducer:
         the run that has taken over, whatever epoch it names. With transactions V1 EndTxn leaves the epoch, and a late
         request could write into no transaction, and hold up all consumers of `read_committed`.
         """
-        request = EndTxnRequest(**self._of_producer, committed=False)
-        while True:
-            reply = yield self.id.ask(EndTxnRequest, lambda _: request, self._end_ceiling)
-            code = _code_of(reply)
-            if code in _FENCED:
-                raise self.id.refused(code, "abort the transaction")
-            if reply is not None and not may_succeed_later(code):  # carried out, or there is none
-                break
-            yield from self.id.again(code, "abort the transaction")
-        if self._is_v2 and not code:
-            self._ended(reply.response)
-        else:
+        code = yield from self._ask_to_end(committed=False)
+        if code in _FENCED:
+            raise self.id.refused(code, "abort the transaction")
+        if code or not self._is_v2:  # another code: there is no open transaction
             yield from self._raise_epoch()
 
     def commit(self, groups: Sequence[GroupOffsets]) -> Dialogue[Ended]:
-        """Add the offsets of `groups` to the transaction, in so many requests, and commit it.
+        """Add the offsets of `groups` to the transaction, one request for each item, and commit it.
 
         Raises FencedError if another run or another member has taken over, TransactionAbortedError if the batch has to
         be written again, BrokerError. The transaction is not committed then.
@@ -356,23 +344,25 @@ class TransactionalProducer:
         return make
 
     def _end(self) -> Dialogue[Ended]:
-        request = EndTxnRequest(**self._of_producer, committed=True)
-        while True:
-            reply = yield self.id.ask(EndTxnRequest, lambda _: request, self._end_ceiling)
-            code = _code_of(reply)
-            if reply is not None and not code:
-                break
-            if code and not may_succeed_later(code):
-                return Ended.UNKNOWN
-            yield from self.id.again(code, "commit the transaction")
-        if self._is_v2:
-            self._ended(reply.response)
+        if (yield from self._ask_to_end(committed=True)):
+            return Ended.UNKNOWN
         return Ended.COMMITTED
 
-    def _ended(self, answer: EndTxnResponse) -> None:
-        """Take the identity of the next transaction from the answer of transactions V2."""
-        self.identity = self._expected = ProducerIdentity(answer.producer_id, answer.producer_epoch)
-        self._is_unused = True
+    def _ask_to_end(self, *, committed: bool) -> Dialogue[int]:
+        """Send EndTxn until it is answered, and return its error code. With V2 the answer has the next identity."""
+        request = EndTxnRequest(**self._of_producer, committed=committed)
+        ceiling = None if self._is_v2 else _LAST_END_OF_V1
+        while True:
+            reply = yield self.id.ask(EndTxnRequest, lambda _: request, ceiling)
+            code = _code_of(reply)
+            if reply is not None and not may_succeed_later(code):
+                break
+            yield from self.id.again(code, f"{'commit' if committed else 'abort'} the transaction")
+        if self._is_v2 and not code:
+            answer: EndTxnResponse = reply.response
+            self.identity = self._expected = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+            self._is_unused = True
+        return code
 
 
 def _code_of(reply: Reply | None) -> int:
