@@ -192,7 +192,7 @@ TRANSACTION_BUGS: Mapping[str, Bug] = {
         words.LOST,
         words.SKIPPED,
         words.BEYOND_SUNK,
-        known=(17, 52, 76),
+        known=(212, 216, 340),
     ),
     "r38-second-attempt": _bug(
         "a task that is run again writes in the same transaction",
