@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from streamgroup.errors import BrokerAuthorizationError, ErrorCode
+from streamgroup.frozen import frozen
 
 
 class StoredIn(Enum):
@@ -31,7 +31,7 @@ class StoredIn(Enum):
     BOTH = "both"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetLocation:
     """A group, and the system that stores its offsets. `group` is "" for a query without a group."""
 
@@ -154,7 +154,7 @@ _INCLUDED_IN: Mapping[tuple[Resource, Operation], str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Requester:
     """The user who sends requests, and the brokers that receive them, for authorization errors.
 

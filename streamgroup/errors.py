@@ -31,13 +31,14 @@
     +-- OffsetStoreError
 
 The table of Kafka's error codes gives, for each code, its meaning, whether a retry may succeed, and the data to refresh
-before that. A leaf module: it imports nothing of this package.
+before that. A leaf module: it imports nothing of this package but `frozen`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
+
+from streamgroup.frozen import frozen
 
 
 class StreamGroupError(Exception):
@@ -258,7 +259,7 @@ class Refresh(Enum):
     COORDINATOR = "coordinator"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KafkaError:
     """One error code of Kafka. `retriable` is as in Kafka's own clients: true if the same request may succeed later."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from streamgroup.frozen import frozen
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 from streamgroup.text import MOST_NAMED, first_of, host_port
 
@@ -80,7 +81,7 @@ def name_some(partitions: Iterable[TopicPartition], name: Callable[[TopicPartiti
     return first_of([name(tp) for tp in sorted(partitions)], MOST_NAMED, "partition")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Broker:
     """A broker's id, and the host and port at which clients connect to it."""
 
@@ -93,7 +94,7 @@ class Broker:
         return f"{host_port(self.host, self.port)} (id {self.node_id})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionInfo:
     """One partition in a Metadata response. `leader` is NO_LEADER during an election."""
 
@@ -105,7 +106,7 @@ class PartitionInfo:
     in_sync: tuple[int, ...] = field(default=(), compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicInfo:
     """One topic in a Metadata response. `topic_id` is the text of a UUID, or NO_TOPIC_ID."""
 
@@ -126,7 +127,7 @@ class TopicInfo:
         return by_number.get(number)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterSnapshot:
     """The cluster in one Metadata response. Topics that do not exist are absent."""
 
@@ -153,7 +154,7 @@ class ClusterSnapshot:
         return None if info is None else self.brokers.get(info.leader)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfiguredOffsets:
     """The starting or ending offsets of a query, from its options.
 
@@ -170,7 +171,7 @@ class ConfiguredOffsets:
     and always for ending offsets); otherwise it is an error."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogRange:
     """The offsets that a log holds: `[earliest, latest)`; under read_committed `latest` is the last stable offset."""
 
@@ -182,7 +183,7 @@ class LogRange:
     Messages begin at these and at `latest`. Only walking the messages finds the boundaries between (R34)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommittedOffset:
     """The committed offset of one partition, as the group's offset store has it."""
 
@@ -191,7 +192,7 @@ class CommittedOffset:
     leader_epoch: int = UNKNOWN_EPOCH
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Position:
     """The next offset to read of a partition, with the topic id and the leader epoch at the time it was computed."""
 
@@ -200,7 +201,7 @@ class Position:
     leader_epoch: int = UNKNOWN_EPOCH
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Document:
     """The JSON that Spark stores in its checkpoint as the end offset of one batch.
 
@@ -227,7 +228,7 @@ INITIAL_DOCUMENT = Document(group="", lineage="", run="", sequence=0)
 """The constant that every query starts from. It has no ranges, so Spark can replay batch 0 with it (R2)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchRange:
     """A range of offsets that a task reads, with the leader, so that the task needs no metadata request."""
 
@@ -237,7 +238,7 @@ class FetchRange:
     leader_epoch: int = UNKNOWN_EPOCH
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchTask:
     """The ranges of offsets that one Spark task reads: one large range or several small ones.
 
@@ -276,7 +277,7 @@ class GroupState:
     """The brokers list the group but do not describe it: it has another protocol."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupListing:
     """One group in the result of ListGroups. Protocol type and state are "" if the broker does not return them."""
 
@@ -287,7 +288,7 @@ class GroupListing:
     """`classic`, `consumer` (KIP-848), `share` or `streams`; "" if the broker does not return it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberDescription:
     """A member of a group, as brokers or ZooKeeper describe it.
 
@@ -315,7 +316,7 @@ class MemberDescription:
     """The zxid of its registration in ZooKeeper, which orders the members; None in a group of Kafka."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupDescription:
     """The state and the members of a group. `strategy` is the name of the assignor that the group uses."""
 

@@ -8,9 +8,10 @@ response to a request, or a timer. `TransitionTable` is for machines whose rows 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
+
+from streamgroup.frozen import frozen
 
 
 class CueRow(Protocol):
@@ -58,7 +59,7 @@ class CueTable(dict[tuple[S, C], R]):
             self[row.state, row.cue] = row
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Transition(Generic[S, C]):
     """In `state`, `cue` leads to `to`, which may be the same state."""
 

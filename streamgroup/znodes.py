@@ -6,14 +6,15 @@ it imports nothing of this package.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from streamgroup.frozen import frozen
 
 ANY_VERSION = -1
 NOT_EPHEMERAL = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ZNode:
     """A ZooKeeper node, as it was when it was read.
 
@@ -31,7 +32,7 @@ class ZNode:
     """Sorted names; empty if the read did not include children."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subtree:
     """A request to read `path` and `depth` levels of nodes below it (0: the node only).
 
@@ -44,7 +45,7 @@ class Subtree:
     watch: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """An operation of a transaction: it fails unless `path` exists and has this version."""
 
@@ -52,7 +53,7 @@ class Check:
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Create:
     """An operation of a transaction that creates a node. The parent node must exist."""
 
@@ -61,7 +62,7 @@ class Create:
     ephemeral: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Set:
     """An operation of a transaction that sets the data of `path`. It fails if the node has another version."""
 
@@ -70,7 +71,7 @@ class Set:
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Delete:
     """An operation of a transaction that deletes `path`. It fails if the node has another version."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,13 +13,14 @@ import click
 from streamgroup.cli._click import flag, option
 from streamgroup.cli._reset import Reset, TopicScope, Way, parse_datetime, parse_duration, parse_topic
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 
 CSV, SPARK = "csv", "spark"
 Command = TypeVar("Command", bound=Callable[..., Any])
 _Option = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChangeOptions:
     """The options that change or export offsets. `reset` is None if no way to reset offsets is given."""
 

@@ -18,7 +18,6 @@ import shutil
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -26,6 +25,7 @@ from urllib.parse import unquote
 from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.planning.document import from_value
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.model import Document, TopicPartition
 
 VOID = "-"
@@ -42,7 +42,7 @@ _OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
 """The beginning of a URL of another file system or host."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetLines:
     """One file offsets/N. `sources` has the text of each source's line by the id of the source."""
 

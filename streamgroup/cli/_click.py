@@ -6,13 +6,13 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import click
 
 from streamgroup.cli._output import Notices
 from streamgroup.coordinator.control import channel
+from streamgroup.frozen import frozen
 from streamgroup.model import TopicPartition
 
 OTHERS = "Other options"
@@ -227,7 +227,7 @@ Partition = int | str
 """The number of a partition, or `1-2` for partition 2 of broker 1 in Kafka 0.7."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column(Generic[R]):
     """One column: its title, its name in JSON, and its value for a row.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -13,6 +13,7 @@ import click
 from streamgroup.cli._click import CONNECTION, option
 from streamgroup.cli._properties import without_prefix
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.cluster.interface import Cluster, open_cluster
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.options.kinds import SECRET, SERVERS, TEXT, ZOOKEEPER, ValueKind
@@ -57,7 +58,7 @@ _USER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterAddress:
     """The cluster as a command line names it."""
 

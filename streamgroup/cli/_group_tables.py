@@ -6,11 +6,11 @@ Columns and their order are those of kafka-consumer-groups.sh.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.cli._click import Column, Partition
 from streamgroup.coordinator.run.run_events import RunEventKind
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.consumer import PROTOCOL_TYPE
 from streamgroup.model import CommittedOffset, GroupDescription, GroupListing, MemberDescription, TopicPartition
 
@@ -19,7 +19,7 @@ def _number(partition: int) -> Partition:
     return partition
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetRow:
     """A partition of a group, or a member that holds no partition (`partition` is None)."""
 
@@ -60,7 +60,7 @@ Trouble = Mapping[str, Mapping[str, Any]]
 """The counters of a member's coordinator, by kind: `{"rebalance": {"count": 2, "last": ..., "reason": ...}}`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberRow:
     """A member of a group.
 
@@ -73,7 +73,7 @@ class MemberRow:
     name_of: Callable[[int], Partition] = _number
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateRow:
     """The state of a group. `coordinator` is the broker or ZooKeeper that stores it."""
 
@@ -81,7 +81,7 @@ class StateRow:
     coordinator: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventRow:
     """One kind of event of one member.
 

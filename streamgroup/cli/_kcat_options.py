@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from streamgroup.cli import _properties
 from streamgroup.cli._cluster import ClusterAddress, parsed_client, with_timeout
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.parse import OPTIONS, SINK_OPTIONS, of_connection, parse_sink, parse_source
 from streamgroup.options.types import SinkOptions, SourceOptions
@@ -100,7 +101,7 @@ class StartKind(Enum):
     """At the first record of this time or later."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConsumeStart:
     """Where partitions start. `value` is an offset, a number of offsets or a timestamp (ms), as `kind` says."""
 
@@ -108,7 +109,7 @@ class ConsumeStart:
     value: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bounds:
     """The values of `-o`. `start` is None if none was given. Printing stops before the timestamp `stop` (ms)."""
 
@@ -136,7 +137,7 @@ def parse_bounds(values: Sequence[str]) -> Bounds:
     return Bounds(next(iter(starts), None), next(iter(stops), None))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicArgument:
     """A topic of the command line, or one partition of it by the cluster's name (`1-2` in Kafka 0.7)."""
 

@@ -13,6 +13,7 @@ from streamgroup.cli._click import option
 from streamgroup.cli._cluster import ClusterAddress
 from streamgroup.cli._group_stores import GroupStore
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.model import TopicPartition
 from streamgroup.options.kinds import DATABASE, SECRET, TEXT, ValueKind
 
@@ -105,7 +106,7 @@ def _parsed(name: str, kind: ValueKind, text: str | None) -> Any:
 # --- rows beside commits ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetLook:
     """A partition of a group: its row, None without one; the group's commit in Kafka; the end of its log."""
 

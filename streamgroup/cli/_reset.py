@@ -9,12 +9,13 @@ import csv
 import io
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from streamgroup.cli._click import Column
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.cluster.requests import NO_OFFSET
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import CommittedOffset, TopicPartition
@@ -46,7 +47,7 @@ class Way(Enum):
     FILE = "--from-file"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reset:
     """A way and its value: an offset, a number of offsets, or a time (ms since 1970), as `way` says."""
 
@@ -58,7 +59,7 @@ class Reset:
         return self.way in (Way.DATETIME, Way.DURATION)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogOffsets:
     """The offsets that logs hold, and those at the time of the reset (NO_OFFSET: no record so late)."""
 
@@ -68,7 +69,7 @@ class LogOffsets:
     log_format: LogFormat = KAFKA_LOG
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResetRow:
     """The new offset of one partition; `committed` is the current one, None without a commit."""
 
@@ -182,7 +183,7 @@ def parse_duration(text: str) -> int:
     return -milliseconds if found["sign"] == "-" else milliseconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicScope:
     """A topic of the command line, and the names of the partitions; empty: all of them."""
 
@@ -222,7 +223,7 @@ _COLUMNS = "GROUP,TOPIC,PARTITION,OFFSET, or TOPIC,PARTITION,OFFSET with one --g
 _LARGEST = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetLine:
     """The offset of one partition of one group."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -21,6 +20,7 @@ from streamgroup.cli._click import (
 )
 from streamgroup.coordinator.control import channel
 from streamgroup.errors import StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.model import TopicPartition
 from streamgroup.text import MOST_NAMED, first_of
 
@@ -40,7 +40,7 @@ class NotChosen(StreamGroupError):
     """The options choose no query on this machine, or more than one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Running:
     """A coordinator process on this machine, with its status. The status is empty if the process does not respond."""
 
@@ -165,7 +165,7 @@ def select(running: Sequence[Running], groups: Sequence[str], member: str | None
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PauseRequest:
     """The query that the command line chooses, and its partitions; no partitions mean the whole query."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import click
@@ -22,6 +21,7 @@ from streamgroup.cli._click import Column, SectionedCommand, flag, json_option, 
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import opened_store
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.model import CommittedOffset, Document, GroupState, TopicPartition, name_some
 
@@ -32,7 +32,7 @@ class NotWrittenError(StreamGroupError):
     """The files of the checkpoint cannot be written."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckpointRow:
     """One partition of one source in the newest batch."""
 
@@ -208,7 +208,7 @@ def _print(
 Offsets = dict[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparkOffsets:
     """The offsets at which Spark starts and ends the batch of a document."""
 

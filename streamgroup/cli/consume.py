@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -35,6 +34,7 @@ from streamgroup.coordinator.planning.document import to_value
 from streamgroup.coordinator.planning.packing import SMALL
 from streamgroup.errors import ConfigError, DataLossError
 from streamgroup.executor.read.fetcher import read
+from streamgroup.frozen import frozen
 from streamgroup.kafka.cluster.interface import Cluster, open_cluster
 from streamgroup.kafka.cluster.requests import NO_OFFSET, ListedOffset
 from streamgroup.model import (
@@ -203,7 +203,7 @@ LONGEST_PAUSE_S = 0.1
 Listed = Mapping[TopicPartition, ListedOffset]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadPosition:
     """The offset from which a partition is read. Records before `first` are left out."""
 

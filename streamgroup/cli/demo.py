@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +35,7 @@ from streamgroup.cli._cluster import cluster_of
 from streamgroup.cli._group_tables import OffsetRow, offset_rows
 from streamgroup.cli._record_writer import RecordWriter
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.cluster import admin
 from streamgroup.kafka.cluster.changes import create_topics
 from streamgroup.logline import message_of
@@ -261,7 +261,7 @@ def select(home: Path, statement: str, *values: object) -> list[tuple[Any, ...]]
         return connection.execute(statement, values).fetchall()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnfinishedBatch:
     """A batch of a job with its rows in the table, which its checkpoint does not have as completed."""
 

@@ -18,7 +18,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +51,7 @@ from streamgroup.cli._offset_store import (
 )
 from streamgroup.cli._properties import without_prefix
 from streamgroup.errors import AuthorizationError, ConfigError, NoBrokersYetError, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.cluster.configs import broker_config
 from streamgroup.kafka.cluster.interface import Cluster, kafka_of, open_cluster
 from streamgroup.kafka.cluster.kafka import KafkaCluster
@@ -90,7 +90,7 @@ class CheckVerdict(Enum):
     FAIL = "FAIL"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """The result of one check: its subject, the verdict, and a text with the next step unless the verdict is OK."""
 
@@ -99,7 +99,7 @@ class Finding:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ApiVersions:
     """The versions of one API: at the broker, in this client, and the one in use. None means no version."""
 

@@ -7,7 +7,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -44,6 +43,7 @@ from streamgroup.cli._reset import (
 )
 from streamgroup.coordinator.control import channel
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.model import (
     EARLIEST,
     LATEST,
@@ -259,7 +259,7 @@ _CHOSEN = frozenset({Way.OFFSET, Way.SHIFT, Way.FILE})
 """The ways whose offsets come from the user, not from a log."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeletedOffset:
     """A partition whose commit was to be deleted; `error` is None if it was."""
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -32,6 +31,7 @@ from streamgroup.cli._group_stores import GroupStore, offsets_of, opened_store
 from streamgroup.cli._group_tables import OffsetRow, consumer_groups
 from streamgroup.coordinator.control import channel
 from streamgroup.errors import StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.model import GroupState, TopicPartition
 from streamgroup.monitoring.query_totals import pauses
 from streamgroup.text import counted, first_of
@@ -217,7 +217,7 @@ Key = tuple[str, TopicPartition]
 """A group and a partition."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LagRow:
     """A partition of a group, and its offsets `seconds` earlier; None if they were unknown.
 

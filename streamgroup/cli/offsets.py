@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +49,7 @@ from streamgroup.cli._reset import (
 )
 from streamgroup.coordinator.control import channel
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.logformat import KAFKA_LOG
 from streamgroup.model import EARLIEST, LATEST, TopicPartition, name_some
 from streamgroup.text import counted
@@ -71,7 +71,7 @@ _AHEAD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StagingLook:
     """A staging table, and what the command does with it."""
 
@@ -194,7 +194,7 @@ def _check(changes: ChangeOptions, names: Sequence[str], *, staging: bool, descr
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shown:
     """How the command prints rows."""
 

@@ -10,7 +10,6 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
@@ -22,6 +21,7 @@ from streamgroup.cli._cluster import ClusterAddress, cluster_options_without_z
 from streamgroup.cli._kcat_options import parse_produce_properties, sink_options
 from streamgroup.cli._output import Notices, StopSignals
 from streamgroup.errors import ConfigError, UnknownPartition
+from streamgroup.frozen import frozen
 from streamgroup.logformat import KAFKA07_LOG, KAFKA_LOG, LogFormat
 from streamgroup.options.kinds import TOPIC
 from streamgroup.text import counted
@@ -428,7 +428,7 @@ class RecordReader(Protocol):
         """Return a batch with the columns of a write. `first` is the first record's number. Raises InvalidRecord."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constants:
     """The headers and the partition that every record gets."""
 

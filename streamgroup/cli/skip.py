@@ -7,7 +7,6 @@ import json
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from streamgroup.cli._click import (
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, opened_store
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.logline import render
 from streamgroup.model import (
@@ -266,7 +266,7 @@ def _line(one: Skip, history: CheckpointHistory) -> str:
 Commits = Mapping[TopicPartition, CommittedOffset]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Skip:
     """The offsets of one partition that are given up. The group's next committed offset is the end of the range."""
 

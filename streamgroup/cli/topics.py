@@ -7,7 +7,6 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -26,6 +25,7 @@ from streamgroup.cli._click import (
 )
 from streamgroup.cli._cluster import ClusterAddress, cluster_options, opened
 from streamgroup.errors import StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.cluster.changes import BROKERS_DEFAULT, create_topics, delete_topics, grow_topics
 from streamgroup.kafka.cluster.interface import Cluster, kafka_of
 from streamgroup.kafka.cluster.kafka import KafkaCluster
@@ -52,7 +52,7 @@ class NoSuchTopic(StreamGroupError):
     """A topic of the command line does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionRow:
     """One partition. Its offsets are None without a leader. In Kafka 0.7 `name` is `1-2`: partition 2 of broker 1."""
 
@@ -87,7 +87,7 @@ COLUMNS: tuple[Column[PartitionRow], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TransactionRow:
     """An open transaction in a partition, at `now_ms`. `abort` is the command that aborts it; empty if unknown."""
 
@@ -366,7 +366,7 @@ _ORDER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicChange:
     """One change of topics that the command line requests. `action` is `create`, `alter` or `delete`."""
 

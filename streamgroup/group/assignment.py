@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from streamgroup.errors import DecodeError
+from streamgroup.frozen import frozen
 from streamgroup.group.assignor_types import NO_GENERATION, GroupMember
 from streamgroup.group.assignors import ASSIGNORS
 from streamgroup.group.events import MetadataRefreshed
@@ -27,7 +27,7 @@ from streamgroup.kafka.wire.messages.group import JoinGroupResponse, JoinGroupRe
 from streamgroup.model import GroupState, TopicInfo, TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Roster:
     """The members of a generation, as the JoinGroup response lists them for the leader."""
 
@@ -40,7 +40,7 @@ class Roster:
         return frozenset(topic for member in self.members.values() for topic in member.topics)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Overview:
     """The assignments of all members of a generation, in numbers."""
 
@@ -56,7 +56,7 @@ class Overview:
         return sum(self.counts.values())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Division:
     """The result of `divide`: encoded assignments by member id, and their numbers."""
 
@@ -147,7 +147,7 @@ def changed_counts(counts: Mapping[str, int], topics: Mapping[str, TopicInfo], a
     return [f"{name}: {counts[name]} -> {count}" for name, count in now.items() if count != counts[name]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberAssignment:
     """The assignment of one member."""
 
@@ -268,7 +268,7 @@ class Leadership:
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """The difference between an assignment and the one before it."""
 

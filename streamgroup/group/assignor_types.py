@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from streamgroup.frozen import frozen
 from streamgroup.model import TopicInfo, TopicPartition
 
 NO_GENERATION = -1
 """The generation of a member that is new, or whose client sends none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupMember:
     """A member as described in its JoinGroup. A topic named twice counts once."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from streamgroup.errors import ErrorCode
+from streamgroup.frozen import frozen
 from streamgroup.group.offsets.store import TIMED_OUT, PartitionVerdict, Verdict
 from streamgroup.model import NO_TOPIC_ID, CommittedOffset, OffsetRange, TopicPartition
 
@@ -24,7 +24,7 @@ NO_GENERATION = -1
 the founding commit of a generation of members (R7)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Commit:
     """A commit to send, for one member id and generation (R18)."""
 
@@ -227,7 +227,7 @@ FIRST_EPOCH = 1 << 32
 protocol keeps its commits, and numbers from 1 again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommitMetadata:
     """The metadata of a commit: which query made it, and how far that query had read.
 

@@ -8,12 +8,13 @@ their batch, and then reports in a heartbeat that it has given them up (R39). `m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import ClassVar
 
 from streamgroup.backoff import Random
 from streamgroup.errors import ErrorCode, FencedError, StreamGroupError, error_of
+from streamgroup.frozen import frozen
 from streamgroup.group import events as ev
 from streamgroup.group import requests
 from streamgroup.group.events import INFO, WARNING, JoinCause
@@ -33,7 +34,7 @@ TOPICS_AFTER_S = 1.0
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Reported:
     """The topics and partitions that the member reported in its last accepted heartbeat."""
 

@@ -12,11 +12,11 @@ actions in order, and reports the results as events. Times are `time.monotonic()
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any
 
 from streamgroup.errors import StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.model import Broker, TopicInfo, TopicPartition
 from streamgroup.text import counted
 
@@ -38,7 +38,7 @@ class Lane(Enum):
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Start:
     """Event: join the group with this subscription. A pattern is given as the topics that match it.
 
@@ -50,7 +50,7 @@ class Start:
     """The driver sends `Settled` after each assignment with new partitions, and a rejoin waits for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UserDataChanged:
     """Send this data to the other members with every later JoinGroup, as user data of the subscription (R28).
 
@@ -63,17 +63,17 @@ class UserDataChanged:
     rejoins: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stop:
     """Leave the group. A static member stays in the group until its session expires (R29)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tick:
     """The time of the last `WakeAt` is reached. A tick at any other time has no effect."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestAnswered:
     """Event: the response to the `Send` with this token. `version` is the version of the request."""
 
@@ -82,7 +82,7 @@ class RequestAnswered:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestFailed:
     """The `Send` with this token failed: its connection was lost or could not be opened, or it timed out.
 
@@ -97,14 +97,14 @@ class RequestFailed:
     """Whether the driver closed the connection because another broker is the group coordinator now."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CoordinatorGone:
     """The connection to the group coordinator was lost, or a request of the offset store to it failed."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MetadataRefreshed:
     """The driver has read metadata: `asked` are the topics of the request, `topics` those of them that exist.
 
@@ -115,19 +115,19 @@ class MetadataRefreshed:
     asked: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subscribed:
     """The member's subscription now matches these topics (R23). The same topics as before have no effect."""
 
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Planned:
     """Event: a document with ranges was passed to Spark, so a batch is in flight (R21)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """Event: Spark has called `partitions` for a new document or a replay, so its tasks start now (R22)."""
 
@@ -135,12 +135,12 @@ class Asked:
     """Whether a listener will report when the batch is completed. Until then the batch is running."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Idle:
     """Event: a batch boundary. Every document passed to Spark is completed, and no commit is due or pending (R21)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RevocationCompleted:
     """Event: the partitions that the last `Assigned` revoked can be given up (R25).
 
@@ -148,12 +148,12 @@ class RevocationCompleted:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settled:
     """Event: the start positions of the last `Assigned` that only this member could determine are committed (R6)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommitAccepted:
     """Event: a commit with this member id and generation, sent at `sent_at`, was accepted."""
 
@@ -162,7 +162,7 @@ class CommitAccepted:
     sent_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommitRefused:
     """Event: the response to a commit with this member id and generation was this error code."""
 
@@ -195,7 +195,7 @@ Event = (
 # -- actions ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Send:
     """Send a request on this lane, in the highest version of `api` that client and broker support.
 
@@ -213,12 +213,12 @@ class Send:
     """The highest version to send; None: the highest that both support."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NoCoordinator:
     """Action: use any broker. With offsets in ZooKeeper (v0), Kafka needs no group coordinator."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResetConnection:
     """Reset this lane's connection (R18: SO_LINGER 0).
 
@@ -228,14 +228,14 @@ class ResetConnection:
     lane: Lane
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CoordinatorFound:
     """Use this broker as the group coordinator from now on, and close connections to another address."""
 
     broker: Broker
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NeedTopics:
     """Refresh the metadata of these topics from now on, in addition to those of the subscription.
 
@@ -273,7 +273,7 @@ class JoinCause(StrEnum):
     """The connection to the group coordinator was lost, or the group coordinator has moved."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Joining:
     """Action: the member rejoins. An eager member gives up all partitions now.
 
@@ -290,7 +290,7 @@ class Joining:
     cause: JoinCause = JoinCause.GROUP
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assigned:
     """Action: the member owns these partitions in this generation, because a SyncGroup has completed.
 
@@ -336,28 +336,28 @@ class Assigned:
         return f"{changes}, gives up {len(self.revoked)} after its batch" if self.revoked else changes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Released:
     """Action: the member has given up these revoked partitions. Under the consumer protocol no rejoin follows."""
 
     partitions: Partitions
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Withheld:
     """Action: the group will assign so many more partitions to this member. It replaces the number in `Assigned`."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lost:
     """Action: the group has removed the member, or may have. It owns no partitions, and its batch in flight is lost."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GaveUp:
     """Action: the member stops waiting for the batch in flight (R22), so that batch may be read again.
 
@@ -367,12 +367,12 @@ class GaveUp:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Left:
     """The member has left. No action follows until another `Start`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fail:
     """The query fails. No action follows until `Stop`."""
 
@@ -381,14 +381,14 @@ class Fail:
     """Whether the group coordinator refuses the protocol of this member, but perhaps not the other one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WakeAt:
     """Send a `Tick` at this time, instead of at the time of the last `WakeAt`."""
 
     time: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Note:
     """Log a line; `level` is DEBUG, INFO, WARNING or ERROR."""
 

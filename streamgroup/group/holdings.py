@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from streamgroup.errors import SkippedBatchError
+from streamgroup.frozen import frozen
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.group.start_positions import Origin, StartPosition
 from streamgroup.model import (
@@ -284,7 +285,7 @@ class Held:
         return found == seen or (found is not None and CommitMetadata.parse(found.metadata) is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Summary:
     """Derived values of all owned partitions, computed once per change."""
 

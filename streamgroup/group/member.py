@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from streamgroup.advice import UNKNOWN, Requester
 from streamgroup.backoff import Backoff
 from streamgroup.errors import StreamGroupError, error_of
+from streamgroup.frozen import frozen
 from streamgroup.group import events as ev
 from streamgroup.group.commits import Commit, CommitVerdict, Offsets, PartSize, deciding, refusals
 from streamgroup.group.events import Action, Event
@@ -104,7 +105,7 @@ def _because_of(cause: str) -> str:
     return f": {cause}" if cause else ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resolve:
     """Action of the member: look up in the logs where these partitions, newly assigned in `generation`, start."""
 
@@ -112,7 +113,7 @@ class Resolve:
     partitions: Mapping[TopicPartition, Origin]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MetadataStale:
     """Action of the member: refresh the metadata now, because a response contradicts it. A topic may be deleted."""
 
@@ -120,7 +121,7 @@ class MetadataStale:
 MemberAction = Action | RegistryAction | AskKafka | WithdrawFromKafka | ClaimRows | CommitRows | Resolve | MetadataStale
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Fetch:
     """A pending fetch of offsets. Its response counts only for this member id and generation (R18)."""
 
@@ -130,7 +131,7 @@ class _Fetch:
     """The topics that the metadata contained when it was sent."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Committing:
     """A commit that is sent in parts: `part` is pending, and the parts in `left` follow one after the other."""
 

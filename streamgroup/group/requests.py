@@ -6,11 +6,11 @@ Each function returns `build(version) -> request`: the version depends on the br
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from streamgroup.errors import ConfigError, StreamGroupError, UnsupportedVersionError
+from streamgroup.frozen import frozen
 from streamgroup.group.assignors import COOPERATIVE
 from streamgroup.group.events import Lane
 from streamgroup.group.sticky import encode_user_data
@@ -86,7 +86,7 @@ def not_spoken(group: str, api: type[Any], release: str, error: UnsupportedVersi
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JoinSubscription:
     """The subscription in JoinGroup, which the group's leader reads."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
+from streamgroup.frozen import frozen
 from streamgroup.group.commits import FIRST_EPOCH, NOT_FOUNDED, CommitMetadata
 from streamgroup.kafka.wire.messages.offsets import NO_METADATA
 from streamgroup.model import (
@@ -34,7 +34,7 @@ class Origin(Enum):
     """The topic was recreated with another id, so positions of the old topic are invalid (R8)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartPosition:
     """The start of a newly assigned partition.
 

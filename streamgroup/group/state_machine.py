@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from streamgroup.advice import with_remedy
 from streamgroup.backoff import Random
 from streamgroup.errors import ErrorCode, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.group import events as ev
 from streamgroup.group.rejoining import RejoinWait
 from streamgroup.group.requests import Purpose, Timer
@@ -59,7 +59,7 @@ MemberCue = type[Any] | tuple[Enum, type[Any]] | Enum
 """What a row is for: a class of events, the purpose of a request with the class of its answer, or a timer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberTransition:
     """One row of the transition table: in `state` the machine calls the method `does` for `cue`.
 
@@ -97,7 +97,7 @@ def table_of(rows: Iterable[MemberTransition], *, ignored: Iterable[type[Any]] =
     return CueTable("member", (*named, *(row for row in others if (row.state, row.cue) not in known)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PendingRequest(Generic[P]):
     """A request without a response yet. Times are `time.monotonic()` values."""
 

@@ -5,11 +5,10 @@ Values are seconds, except where a name ends with `_ms`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from streamgroup.advice import UNKNOWN, Requester
 from streamgroup.backoff import Random, backoff_s
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.group.assignors import ASSIGNORS, COOPERATIVE
 
 JOIN_GRACE_MS = 5_000
@@ -23,7 +22,7 @@ V0_SESSION_TIMEOUT_MS = 30_000
 """Brokers with JoinGroup v0 (0.9, 0.10.0) refuse today's default (R26). Their group.max.session.timeout.ms is this."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberConfig:
     """The options of a member, with Kafka's names and defaults, as in `GroupOptions` and `ClientOptions`."""
 

@@ -8,10 +8,10 @@ The consumer protocol does not have user data. Under it the member id contains t
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.backoff import Random
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.primitives import Bytes
 
 FORMAT = 1
@@ -24,7 +24,7 @@ _GENERATION_BYTES = 4
 """Cooperative members write their generation before the identity (`sticky.encode_user_data`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunIdentity:
     """Identifies one start of a query on one checkpoint, in the user data of JoinGroup.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from streamgroup.coordinator.planning.subscription import is_subscribed
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.jobs.job_file import DEFAULT, JobFileReader, Metrics, SparkSettings, StopSettings, Trigger, read_toml
 from streamgroup.jobs.keys import AT_LEAST_ONCE, DEAD_LETTERS, EXACTLY_ONCE, PARSER, SECTIONS, SINK, SOURCE
 from streamgroup.model import TopicPartition
@@ -36,7 +37,7 @@ _CONNECTION = frozenset(
 """Options of a connection that reads and writes share."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeadLetterSettings:
     """Where dead letters are written: to `topic`, with `options` of a write, or to `path`.
 
@@ -232,7 +233,7 @@ def _url(text: str) -> str:
 KAFKA_FORMAT = "streamgroup"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sink:
     """Where the job writes: the settings of section [sink]."""
 
@@ -281,7 +282,7 @@ class Sink:
 _DRIVERS = {"postgresql": "psycopg", "mariadb": "pymysql"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobConfig:
     """The configuration of an ingest job. `source` contains the options of `format("streamgroup")`."""
 

@@ -9,12 +9,13 @@ import json
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.jobs.keys import OPTIONS, Key
 from streamgroup.options import kinds
 from streamgroup.options.parse import follows_references
@@ -30,7 +31,7 @@ _MEMBER_NAME = re.compile(r"[A-Za-z0-9._-]{1,120}")
 _REFERENCE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trigger:
     """When batches start. At most one field is set. If none is, Spark starts a batch as soon as the one before ends."""
 
@@ -39,7 +40,7 @@ class Trigger:
     once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparkSettings:
     """The application name and the settings of the Spark session."""
 
@@ -47,7 +48,7 @@ class SparkSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopSettings:
     """How long a stop of the job may take."""
 
@@ -55,7 +56,7 @@ class StopSettings:
     """Seconds to wait for the batch in flight."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metrics:
     """Where the driver's metrics go: to Prometheus at a port, by OpenTelemetry to an endpoint, or nowhere."""
 
@@ -340,7 +341,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _FILE_REFERENCE = re.compile(r"(env|file):\S+")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """A configuration value as TOML, with a short text that says where it comes from."""
 

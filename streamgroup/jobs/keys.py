@@ -6,12 +6,12 @@ A key has the name of its field in `streamgroup.jobs.config`. `docs/jobs.md` and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
+from streamgroup.frozen import frozen
 from streamgroup.options.kinds import ValueKind
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Key:
     """One key of a section. A required key has no default."""
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 
 NOTE = "_streamgroup_sink.json"
 """The name of the note. Spark's readers skip names that begin with an underscore."""
@@ -48,7 +48,7 @@ class Files(Protocol):
         """Write a file, and replace an existing one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SinkOwner:
     """The checkpoint that writes into a sink's directory: its path, and its query's id once the query has started."""
 
@@ -68,7 +68,7 @@ class SinkOwner:
             return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Evidence:
     """The values that the guard compares: notes and batch numbers of the sink's directory and of the checkpoint.
 

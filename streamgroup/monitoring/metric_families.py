@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from streamgroup.frozen import frozen
 from streamgroup.logline import snake_case
 from streamgroup.monitoring.query_totals import QueryTotals
 
@@ -358,7 +359,7 @@ class MetricKind(StrEnum):
     SUMMARY = "summary"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sample:
     """The value of one time series. For a summary, `value` is the sum and `count` the number of observations.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroup.errors import DrainedError
+from streamgroup.frozen import frozen
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ _RAISED = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)+([
 """The last line of a traceback. Lines before it are indented."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueryFailure:
     """An error that has ended a query at `at`, in seconds since 1970.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.options import kinds
 from streamgroup.options.parse import OptionsReader, all_together
 from streamgroup.options.rows import Option, Scope
@@ -67,7 +67,7 @@ _HINTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DatabaseOptions:
     """All options of one write into a database."""
 

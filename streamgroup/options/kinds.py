@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from streamgroup.frozen import frozen
 from streamgroup.logformat import partition_number
 from streamgroup.model import EARLIEST, LATEST, TopicPartition
 from streamgroup.options.secrets import Secret
@@ -32,7 +32,7 @@ V = TypeVar("V")
 _Cell = TypeVar("_Cell")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ValueKind:
     """A kind of option value: its name in the docs, and its parser, which raises ValueError for an invalid value.
 

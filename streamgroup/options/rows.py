@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from enum import Enum, Flag, auto
 from typing import Any
 
+from streamgroup.frozen import frozen
 from streamgroup.options import kinds
 from streamgroup.options.kinds import TEXT, ValueKind
 from streamgroup.options.tls import TlsOptions
@@ -64,7 +65,7 @@ class Effect(Enum):
     """The read or the write fails with a ConfigError."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Option:
     """One option of `format("streamgroup")`."""
 

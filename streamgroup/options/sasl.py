@@ -21,6 +21,7 @@ from enum import Enum
 from urllib.parse import urlsplit
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.options.secrets import Secret, is_reference, is_secret
 
 PLAIN = "PLAIN"
@@ -56,7 +57,7 @@ _SHADED = "kafkashaded."
 """The prefix of Kafka's classes on Databricks. Users copy such configurations."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OAuthOptions:
     """How to get a token for OAUTHBEARER: from a token endpoint, a file or a function, or unsecured for tests."""
 
@@ -78,7 +79,7 @@ class OAuthOptions:
     unsecured_lifetime_s: int = 3_600
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KerberosOptions:
     """Where GSSAPI gets its ticket: from a keytab or from a ticket cache."""
 
@@ -94,7 +95,7 @@ class KerberosOptions:
     """The path of the ticket cache; empty for the default of krb5.conf."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SaslOptions:
     """The SASL mechanism and its credentials.
 
@@ -423,7 +424,7 @@ def parse_jaas(text: str) -> LoginModule:
     return module
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Token:
     """A token of a JAAS text: a word, a quoted text, or one of the signs `=` and `;`.
 

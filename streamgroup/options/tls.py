@@ -7,8 +7,8 @@ connection is opened, in the driver and in each executor.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 
+from streamgroup.frozen import frozen
 from streamgroup.options.notes import Caution
 from streamgroup.options.secrets import Secret
 
@@ -20,7 +20,7 @@ SASL_PLAINTEXT = "SASL_PLAINTEXT"
 SASL_SSL = "SASL_SSL"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TlsServers:
     """How messages name the servers that TLS options are for, and the options themselves."""
 
@@ -53,7 +53,7 @@ ZOOKEEPERS = TlsServers(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TlsOptions:
     """How to secure the connections to the brokers or to ZooKeeper. Names and defaults are those of Java's clients."""
 

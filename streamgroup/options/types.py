@@ -6,18 +6,18 @@ default.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
 from streamgroup.advice import OffsetLocation, StoredIn
+from streamgroup.frozen import frozen
 from streamgroup.model import ConfiguredOffsets, TopicPartition
 from streamgroup.options.sasl import SaslOptions
 from streamgroup.options.secrets import Secret
 from streamgroup.options.tls import TlsOptions
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ZooKeeperOptions:
     """How to connect to the ZooKeeper where old brokers and consumers register. The defaults are the old consumers'."""
 
@@ -37,7 +37,7 @@ class ZooKeeperOptions:
     """Whether only this user may write the nodes that a member creates. All users may read them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClientOptions:
     """How to connect to the brokers."""
 
@@ -76,7 +76,7 @@ class Isolation(Enum):
     READ_COMMITTED = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchOptions:
     """How tasks fetch and decode. A task holds at most `prefetch` + 1 responses of `max_partition_bytes` each."""
 
@@ -143,7 +143,7 @@ WEIGHT_OF_CORES = 0
 """The value of `group.member.weight=auto`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupOptions:
     """How a stream uses its group. `group_id` is empty only if `mode` is OFF."""
 
@@ -198,7 +198,7 @@ class GroupOptions:
         return OffsetLocation(self.group_id, StoredIn.BROKERS if unknown else StoredIn.KAFKA)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subscription:
     """The topics or partitions to read: exactly one of the three fields is set."""
 
@@ -215,7 +215,7 @@ class Subscription:
         return f"Subscribe[{', '.join(self.topics)}]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LimitOptions:
     """How many offsets and bytes one micro-batch takes. The default sets no limit."""
 
@@ -239,7 +239,7 @@ class LimitOptions:
     """Whether nothing may be planned now, because earlier batches have used up what the rates allow."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SplitOptions:
     """How the driver splits the offset ranges of a batch into Spark tasks."""
 
@@ -249,7 +249,7 @@ class SplitOptions:
     """The most offsets that one task reads. None sets no maximum."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProducerOptions:
     """How tasks write. Names and defaults are the same as in Kafka's producer 4.3."""
 
@@ -281,7 +281,7 @@ class ProducerOptions:
     adaptive_partitioning: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SinkOptions:
     """All options of one write. Batch writes and streams have the same."""
 
@@ -299,7 +299,7 @@ class SinkOptions:
     """Sentences that the driver logs once, such as which options are ignored."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceOptions:
     """All options of one read. `group` is None for a batch read, and `ending` is None for a stream."""
 

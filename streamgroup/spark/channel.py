@@ -6,12 +6,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamgroup.coordinator.control import channel, drains
 from streamgroup.coordinator.control.drains import drain_together
 from streamgroup.errors import ConfigError, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.group.offsets.table_rows import BatchPart
 from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
 from streamgroup.monitoring.query_totals import QueryFailure
@@ -216,7 +216,7 @@ def ranges(group: str | None = None, member: str | None = None) -> tuple[OffsetR
     return tuple(one for part in reading for one in ranges_in(part))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThreadBatch:
     """The batch that a thread writes in a `foreachBatch` function."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.coordinator.control import channel as control
 from streamgroup.coordinator.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.spark.channel import CoordinatorChannel, channel_of
 from streamgroup.spark.queries import documents_in, documents_of, is_initial, offsets_of, runs_with
 
@@ -24,7 +24,7 @@ FIRST_DOCUMENT_S = 10.0
 POLL_S = 0.05
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DrainResult:
     """The result of a drain."""
 

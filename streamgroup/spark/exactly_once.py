@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from pyspark import TaskContext
 from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.log_output import log_warnings_to_stderr
 from streamgroup.errors import ConfigError, FencedError, StreamGroupError, TransactionAbortedError
+from streamgroup.frozen import frozen
 from streamgroup.group.commits import PartSize
 from streamgroup.kafka.cluster.admin import committed
 from streamgroup.kafka.cluster.kafka import KafkaCluster
@@ -85,7 +86,7 @@ def exactly_once(topic: str | None = None, *, clustered: bool = False, **options
     return ExactlyOnceSink(parse_sink(given), clustered=clustered)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Part:
     """The ranges of one source in a batch, and the offsets that the transaction commits for its group."""
 

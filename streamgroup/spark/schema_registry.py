@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.errors import AuthenticationError, ConfigError, TransportError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.net.background import Background, WaitTimeout
 from streamgroup.options.secrets import Secret
 from streamgroup.spark.parsing.framing import SchemaRegistry
@@ -29,7 +29,7 @@ _NOT_FOUND = 40403
 """The registry's own code for an unknown id. A 404 without it comes from something else at that address."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegisteredSchema:
     """A schema as stored in the registry. `kind` is AVRO, PROTOBUF or JSON."""
 

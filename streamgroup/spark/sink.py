@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from streamgroup.coordinator.log_output import NOTES, log_to_stderr, log_warnings_to_stderr
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.executor.write.written import WriteTotals
+from streamgroup.frozen import frozen
 from streamgroup.kafka.producer.columns import check_columns
 from streamgroup.kafka.producer.kafka07 import Kafka07Target
 from streamgroup.options.types import SinkOptions
@@ -37,7 +38,7 @@ class RecordsWritten(WriterCommitMessage):
     written: WriteTotals
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskOptions:
     """What each task needs to write: the options, and for Kafka 0.7 the brokers and topics."""
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.sql.database import MARIADB, MARIADB_COLLATION, shown
 
 SqlType = sa.types.TypeEngine[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     """A column of rows: `type` is the simple name of Spark's type."""
 
@@ -29,7 +30,7 @@ class Column:
     nullable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """The table that rows are added to, as tasks know it.
 

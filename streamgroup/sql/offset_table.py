@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from streamgroup.errors import ConfigError, FencedError, OffsetStoreError
+from streamgroup.frozen import frozen
 from streamgroup.group.offsets import table_rows
 from streamgroup.group.offsets.table_rows import BatchPart, Claimant, Judgement, StoredOffset
 from streamgroup.model import CommittedOffset, TopicPartition
@@ -274,7 +275,7 @@ _PAUSE_S = 1.0
 _LOCK_TIMEOUT_MS = 5_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupBatch:
     """The part of a batch that one source has read for its group."""
 
@@ -292,7 +293,7 @@ class GroupBatch:
         return [part for part in self.parts if len(part.range)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Transaction:
     """The open transaction of a batch: whatever is written by `connection` is stored with the offsets.
 

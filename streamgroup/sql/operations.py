@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +15,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from streamgroup.errors import OffsetStoreError
+from streamgroup.frozen import frozen
 from streamgroup.group.offsets.table_rows import StoredOffset
 from streamgroup.model import TopicPartition
 from streamgroup.sql.database import READS, is_mariadb, mariadb_code, open_engine, shown, translated, url_of
@@ -28,7 +28,7 @@ _COMMAND_DENIED = 1142
 """MariaDB's code for a statement on a table that the user may not execute."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TableRow:
     """A row of the offset table, and when it changed last."""
 
@@ -37,7 +37,7 @@ class TableRow:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DatabaseState:
     """The state of a database, as far as a query depends on it."""
 

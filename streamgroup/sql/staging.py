@@ -17,7 +17,6 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
@@ -27,6 +26,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from streamgroup.errors import OffsetStoreError
+from streamgroup.frozen import frozen
 from streamgroup.sql import copy_binary
 from streamgroup.sql.columns import IN_UTC, Target
 from streamgroup.sql.database import is_mariadb, reason_of, wait_to_connect
@@ -47,7 +47,7 @@ _STAGING = re.compile(r"streamgroup_staging_([0-9a-f]{12})_([0-9]{10})_[0-9a-f]{
 """The beginning of the query's id, the seconds since 1970, and an id of the attempt."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StagedRows:
     """The rows of one task: `count` rows in the staging table `table`, or in `inline`, an Arrow stream."""
 
@@ -56,7 +56,7 @@ class StagedRows:
     inline: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StagingTable:
     """A table into which a task loaded its rows. `query` is the beginning of the query's id, without hyphens."""
 

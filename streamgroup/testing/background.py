@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.testing.directories import (
     file_lock,
     make_own,
@@ -38,7 +39,7 @@ _STATE, _NUM_THREADS = 0, 17
 """The index among the fields of `/proc/<pid>/stat` after the program name (proc(5))."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BackgroundNode:
     """One process. `began` is its start time in kernel ticks, None on systems that do not expose it."""
 
@@ -65,7 +66,7 @@ class BackgroundClient:
     """Additional flags for Java's tools."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BackgroundKafka:
     """A cluster in the background. `keep` is set if the user gave the data directory."""
 

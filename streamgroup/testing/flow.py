@@ -7,8 +7,9 @@ reordered: a fault does only what a network may do.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
+
+from streamgroup.frozen import frozen
 
 CAPACITY = 256 * 1024
 """Bytes that a flow buffers at most; a faster sender is blocked, as by TCP."""
@@ -28,7 +29,7 @@ class End(Enum):
     HALF_OPEN = "sent bytes vanish, and no side learns that the other one has closed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fault:
     """A fault in one direction of a connection; without arguments bytes pass unchanged.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from streamgroup.frozen import frozen
 from streamgroup.testing.ports import LOOPBACK
 from streamgroup.testing.processes import ServerProcess
 
@@ -13,7 +13,7 @@ PLAINTEXT = "PLAINTEXT"
 """The security protocol without security."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodePlan:
     """The id and ports of one process. A port of None means that it does not have that role."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Coordinate:
     """A module as Maven and Ivy name it."""
 
@@ -39,7 +39,7 @@ class Listeners(Enum):
     """Named listeners (KIP-103): brokers may use one of their own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Release:
     """The jars and properties of one Kafka release."""
 

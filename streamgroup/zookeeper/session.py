@@ -20,7 +20,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -43,6 +43,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 
 from streamgroup.errors import AuthError, ConfigError, StreamGroupError, TransportError
+from streamgroup.frozen import frozen
 from streamgroup.options.types import ZooKeeperOptions
 from streamgroup.znodes import ANY_VERSION, Check, Create, Delete, Operation, Refusal, Set, Subtree, ZNode
 from streamgroup.zookeeper.client import (
@@ -73,7 +74,7 @@ _POLL_S = 0.1
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionStarted:
     """Event: a new session has started.
 
@@ -84,7 +85,7 @@ class SessionStarted:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionSuspended:
     """Event: the connection is lost, but the session may still be alive.
 
@@ -94,14 +95,14 @@ class SessionSuspended:
     session_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionResumed:
     """Event: the same session is connected again. A `NodeChanged` follows for each watched subtree."""
 
     session_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionEnded:
     """Event: the session has expired or failed. `open` starts another one. The id is 0 if it never started.
 
@@ -112,7 +113,7 @@ class SessionEnded:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeChanged:
     """Event: a watched node at `path` has changed, or may have changed. Sent once until the node is read again."""
 
@@ -579,7 +580,7 @@ class DeniedError(Exception):
         self.path = path
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _NodeToRead:
     """A node to read as part of `subtree`, with `remaining` levels below it."""
 

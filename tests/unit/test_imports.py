@@ -91,7 +91,7 @@ def refusal(first: Path, package: str) -> str:
 @pytest.mark.parametrize("name", ["streamgroup.zip", "streamgroup-0.1.0-cp311-abi3-linux_x86_64.whl"])
 def test_an_archive_of_the_package_is_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
     with zipfile.ZipFile(tmp_path / name, "w") as archive:
-        for file in ("__init__.py", "errors.py"):
+        for file in ("__init__.py", "errors.py", "frozen.py"):
             archive.write(Path(streamgroup.__file__).parent / file, f"streamgroup/{file}")
     said = refusal(tmp_path / name, "streamgroup")
     assert said.startswith(f"ImportError: cannot import streamgroup from {tmp_path / name}: it requires compiled")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from streamgroup.coordinator.planning.packing import UNIT
+from streamgroup.frozen import frozen
 from streamgroup.model import OffsetRange, TopicPartition
 
 
@@ -90,7 +91,7 @@ def _limited(backlog: OffsetRange, max_offsets: int, total: int) -> int:
 # -- Kafka 0.7: offsets are byte positions -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Boundaries:
     """Known message boundaries of Kafka 0.7 logs: offsets at which a batch may end (R34)."""
 
@@ -101,7 +102,7 @@ class Boundaries:
     backlog's first message."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MessageAlignedLimits:
     """The result of `whole_messages`: the end offsets of a batch, rounded to message boundaries."""
 

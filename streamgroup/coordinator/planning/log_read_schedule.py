@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from streamgroup.coordinator.planning.known_logs import KnownLogs
 from streamgroup.coordinator.planning.memo import Memo
 from streamgroup.errors import BrokerError, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.model import ClusterSnapshot, TopicPartition, name_some
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ UNFOLLOWED_S = 60.0
 """The longest wait while the schedule watches no topics."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer(Generic[Q]):
     """Step: carry out a request that another thread posted."""
 
     question: Q
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchMetadata:
     """Step: read the metadata of `topics`, or of all topics if `reads_all`.
 
@@ -76,7 +76,7 @@ class FetchMetadata:
     """The number of calls of `refresh_metadata` before this step."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListLogs:
     """Step: list the offsets of `asked`: the partitions of `wanted` with leaders that are expected to respond."""
 
@@ -87,7 +87,7 @@ class ListLogs:
     started_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PublishMetadata:
     """Step: report new metadata, and the topics that were requested, to the query's `Run`."""
 
@@ -95,21 +95,21 @@ class PublishMetadata:
     topics: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FailQuery:
     """Step: fail the query, because retrying does not resolve `error`. Further steps follow."""
 
     error: BrokerError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wait:
     """Step: wait for `seconds`, or until another thread changes the schedule."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndReading:
     """Step: end the thread that reads the logs. It is the last step."""
 
@@ -117,7 +117,7 @@ class EndReading:
 Step = Answer[Q] | FetchMetadata | ListLogs | PublishMetadata | FailQuery | Wait | EndReading
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listing:
     """The result of a `ListLogs` step. Partitions whose leader did not respond are absent.
 

@@ -13,11 +13,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from streamgroup.advice import OffsetLocation, how_to_reset
 from streamgroup.errors import DataLossError
+from streamgroup.frozen import frozen
 from streamgroup.logformat import KAFKA_LOG, LogFormat
 from streamgroup.model import NO_TOPIC_ID, LogRange, Position, TopicInfo, TopicPartition, is_another_topic
 
@@ -31,12 +32,12 @@ class Cause(Enum):
     DELETED = "the topic or the partition was deleted"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Keep:
     """Verdict: no records are lost."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recheck:
     """Verdict: records may be lost, or the metadata is out of date.
 
@@ -46,7 +47,7 @@ class Recheck:
     cause: Cause
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moved:
     """Verdict: records are lost, and reading continues at `to`.
 
@@ -59,14 +60,14 @@ class Moved:
     lost: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deleted:
     """Verdict: the partition was deleted with all its records."""
 
     was: Position
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Away:
     """Verdict: the broker of a Kafka 0.7 partition is not registered.
 
@@ -151,7 +152,7 @@ def _cut(position: Position, log: LogRange, epoch_end: int | None) -> Moved:
 # -- settlement ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settlement:
     """The result of `settle`: where reading continues, which partitions must not be planned, and the lines to log."""
 

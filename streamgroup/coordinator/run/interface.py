@@ -7,11 +7,11 @@ channel. The run numbers its own background tasks with negative numbers. Times a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamgroup.advice import OffsetLocation
 from streamgroup.errors import StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.group.events import Event as GroupEvent
 from streamgroup.group.member import MemberAction
 from streamgroup.group.offsets.store import Answer
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 # --- requests ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrepareAvailableNow:
     """Request of Spark: store the log end offsets of all subscribed partitions as targets (R11). No result."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LatestOffset:
     """Request of Spark: the batch that ends at `start` is completed; plan the next one.
 
@@ -52,7 +52,7 @@ class LatestOffset:
     once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Partitions:
     """Request of Spark: make the tasks of the batch that `end` describes. The result is a list of tasks."""
 
@@ -60,12 +60,12 @@ class Partitions:
     end: Document
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GetEnds:
     """Request of Spark: report the newest offsets. The result maps each owned partition to its log end."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopRun:
     """Request: commit and leave the group (R29). The result is whether the caller must end its threads.
 
@@ -75,7 +75,7 @@ class StopRun:
     last_word: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DrainRun:
     """Request: plan no more batches, wait for the last one, commit and leave the group (R30).
 
@@ -86,12 +86,12 @@ class DrainRun:
     ends: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndAtNextCall:
     """Request: end the query with Spark's next call, since all of its coordinators are drained. No result."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchSunk:
     """Request of the listener: the batch of `document`, Spark's batch number `batch`, is completed (R15).
 
@@ -103,22 +103,22 @@ class BatchSunk:
     query: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GetRanges:
     """Request: return the ranges of the batch in flight. The result is a mapping."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListHeldEnds:
     """Request: list the log ends now. The result maps each owned partition to its LogRange."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GetStatus:
     """Request: return the state of the member, its positions and its events. The result is a mapping."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SetPaused:
     """Request of an operator: pause `partitions` (`is_paused`) or resume them; None means the entire query.
 
@@ -138,7 +138,7 @@ Request = (
 # --- events --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Called:
     """Event: a thread makes `request` and waits for the `CallReply` or `Raise` with the same number `call`."""
 
@@ -146,7 +146,7 @@ class Called:
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QuestionAnswered:
     """Event: the `Ask` of call or background task `call` has the result `answer`."""
 
@@ -154,7 +154,7 @@ class QuestionAnswered:
     answer: Any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QuestionFailed:
     """Event: the `Ask` of call or background task `call` has failed with `error`."""
 
@@ -162,14 +162,14 @@ class QuestionFailed:
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallAbandoned:
     """Event: the thread of `call` no longer waits, because a signal has ended it."""
 
     call: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicsRead:
     """Event: the metadata was read; `asked` are the requested topics."""
 
@@ -177,14 +177,14 @@ class TopicsRead:
     asked: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SilenceLook:
     """Event: check for how long Spark has made no call (R27). `jvm_is_stopped`: the JVM is in state T."""
 
     jvm_is_stopped: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThreadFailed:
     """Event: a thread of the coordinator process has failed with `error`, and retrying will not help."""
 
@@ -198,7 +198,7 @@ Event = RunEvent | GroupEvent | RegistryEvent | Answer | TableEvent
 # --- actions -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallReply:
     """Action: the call with number `call` is over and returns `result`."""
 
@@ -206,7 +206,7 @@ class CallReply:
     result: Any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Raise:
     """Action: the call with number `call` is over; raise `error` in its thread."""
 
@@ -214,7 +214,7 @@ class Raise:
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """Action: send the request `question` to the cluster.
 
@@ -226,14 +226,14 @@ class Ask:
     question: Question
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Follow:
     """Action: watch the metadata of `topics`, and read it now."""
 
     topics: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RefreshMetadata:
     """Action: read the metadata again soon, because a broker's response has shown that it is out of date."""
 
@@ -246,7 +246,7 @@ def everything(_: TopicPartition) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connect:
     """Request to the cluster: connect to the brokers, start the threads, read the metadata of `topics` (None: all).
 
@@ -257,7 +257,7 @@ class Connect:
     topics: frozenset[str] | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadTopics:
     """Request to the cluster: read the metadata of `topics` (None: all topics) now.
 
@@ -267,7 +267,7 @@ class ReadTopics:
     topics: frozenset[str] | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListOffsets:
     """Request to the cluster: list one offset of each partition: the earliest, the latest, or the one at a timestamp.
 
@@ -278,7 +278,7 @@ class ListOffsets:
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DescribeGroup:
     """Request to the cluster: describe the group's members. The result is a GroupDescription.
 
@@ -288,7 +288,7 @@ class DescribeGroup:
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SnapshotEnds:
     """Request to the cluster: list the log ends of all subscribed partitions (R11).
 
@@ -296,7 +296,7 @@ class SnapshotEnds:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListEnds:
     """Request to the cluster: list the log ranges of the partitions in `positions`.
 
@@ -308,7 +308,7 @@ class ListEnds:
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckPositions:
     """Request to the cluster: check `positions` against leader epochs, in Kafka 0.7 against message boundaries.
 
@@ -323,7 +323,7 @@ class CheckPositions:
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchCommitted:
     """Request to the cluster: fetch the group's offsets, at least for the partitions that `wanted` accepts.
 
@@ -335,7 +335,7 @@ class FetchCommitted:
     wanted: Callable[[TopicPartition], bool] = everything
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndTransaction:
     """Request to the cluster: abort the transaction that an earlier run of the query may have left open (R38).
 
@@ -347,7 +347,7 @@ class EndTransaction:
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClaimReplay:
     """Request to the database of the offset table: claim the partitions of a replay.
 
@@ -363,7 +363,7 @@ class ClaimReplay:
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MakeFetchTasks:
     """Request: make the tasks that read `ranges` of `document`, with the current leaders (R12).
 
@@ -391,7 +391,7 @@ Question = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunConfig:
     """The options that a `Run` uses. Times are seconds."""
 

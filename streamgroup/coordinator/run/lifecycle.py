@@ -8,12 +8,12 @@ begins, and logs a warning before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 
 from streamgroup.coordinator.run.interface import RunConfig
 from streamgroup.coordinator.run.steps import Steps, Until
 from streamgroup.errors import DrainedError
+from streamgroup.frozen import frozen
 from streamgroup.group import events as ev
 from streamgroup.group.events import WARNING
 from streamgroup.group.member import Member, MemberAction
@@ -375,7 +375,7 @@ class SilenceVerdict(Enum):
     """Leave the group, so that the other members read its partitions."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """The result of one check: the verdict, and the reason for the log."""
 

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from streamgroup.errors import ClaimLostError, FencedError, StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.group import events as ev
 from streamgroup.group.events import ERROR, INFO, WARNING, JoinCause
 from streamgroup.group.holdings import InFlightBatch
@@ -49,7 +50,7 @@ _OF_PARTITIONS = frozenset({RunEventKind.REBALANCE, RunEventKind.FENCE})
 """The events whose `count` counts partitions."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LostRecords:
     """Records of one partition that were lost before the query read them.
 

@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from streamgroup.coordinator.run.interface import Question
+from streamgroup.frozen import frozen
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Until:
     """Wait until `condition(now)` holds, for `seconds` at most.
 

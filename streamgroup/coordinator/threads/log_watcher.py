@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from streamgroup.coordinator.planning.known_logs import REFRESH_DEADLINE_MS
 from streamgroup.coordinator.planning.memo import Memo
 from streamgroup.coordinator.planning.subscription import of_interest
 from streamgroup.errors import BrokerError, StreamGroupError, TransportError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.cluster.interface import Cluster, open_cluster
 from streamgroup.kafka.cluster.requests import ListedOffset
 from streamgroup.model import EARLIEST, LATEST, ClusterSnapshot, LogRange, TopicPartition
@@ -42,7 +42,7 @@ LEADER_TIMEOUT_S = 0.25
 """How long a listing waits for a slow leader. Its later answer counts for the next listing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _PostedQuestion:
     """A request that another thread has posted, with its deadline."""
 

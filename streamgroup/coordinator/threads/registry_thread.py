@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from streamgroup.coordinator.threads.assemble import member_config, member_of, s
 from streamgroup.coordinator.threads.group_backend import Committed, RunInbox, Wanted
 from streamgroup.coordinator.threads.log_watcher import LogWatcher
 from streamgroup.errors import ConfigError, ErrorCode, StreamGroupError, TransportError, error_of
+from streamgroup.frozen import frozen
 from streamgroup.group.commits import NO_GENERATION
 from streamgroup.group.ledger import Ledger
 from streamgroup.group.member import Machine, MemberAction
@@ -71,7 +72,7 @@ Question = Callable[[Session, float], T]
 """A call on the session, with its deadline in monotonic seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Posted:
     """A request of another thread."""
 
@@ -79,7 +80,7 @@ class _Posted:
     answer: Future[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Failed:
     """A request whose connection has failed."""
 
@@ -432,7 +433,7 @@ class RegistryBackend:
 _OF_MEMBERS = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _QueuedRequest:
     request: Request
     epoch: int

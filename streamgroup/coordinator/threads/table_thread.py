@@ -12,13 +12,14 @@ import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from queue import SimpleQueue
 
 from streamgroup.coordinator.run.interface import ThreadFailed
 from streamgroup.coordinator.threads.group_backend import RunInbox
 from streamgroup.errors import OffsetStoreError, StreamGroupError, TransportError
+from streamgroup.frozen import frozen
 from streamgroup.group.offsets.table import ClaimRows, CommitRows, RowsClaimed, RowsCommitted, TableUnanswered
 from streamgroup.group.offsets.table_rows import Claimant, StoredOffset, is_claimed_by_another_query
 from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
@@ -32,7 +33,7 @@ log = logging.getLogger("streamgroup")
 RETRY_PAUSE_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Replay:
     """The claims of a replay, for which a call of Spark waits."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from streamgroup.advice import OffsetLocation, StoredIn
+from streamgroup.frozen import frozen
 from streamgroup.group import events as ev
 from streamgroup.group.offsets.kafka import KafkaOffsetStore
 from streamgroup.group.offsets.store import (
@@ -39,14 +39,14 @@ FIRST_TOKEN = 1 << 56
 """The tokens of the checks are above those of `ZooKeeperOffsetStore`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AskKafka:
     """Action: send this request to the brokers, without a member id. The response is an event for the store."""
 
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WithdrawFromKafka:
     """Action: drop the requests that have not been sent to brokers yet. They get no response."""
 

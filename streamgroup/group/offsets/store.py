@@ -17,17 +17,18 @@ Stores are pure. A store returns the actions that the driver must carry out. The
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Protocol
 
 from streamgroup.errors import ErrorCode
+from streamgroup.frozen import frozen
 from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition
 
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchOffsets:
     """Fetch all commits of `group` (R7), without those of open transactions (R19).
 
@@ -42,7 +43,7 @@ class FetchOffsets:
     is_partial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommitOffsets:
     """Commit `offsets`, each with its leader epoch and metadata (R20), for this member id and generation of `group`.
 
@@ -81,7 +82,7 @@ class Verdict(Enum):
     """Not committed, and retrying will not help."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionVerdict:
     """A verdict and its cause, a code of `errors.error_of`."""
 
@@ -96,7 +97,7 @@ TIMED_OUT = PartitionVerdict(Verdict.RETRIABLE, ErrorCode.REQUEST_TIMED_OUT)
 """It is unknown whether the partition was committed: it is committed again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetsFetched:
     """The result of the `FetchOffsets` with this token: the committed offsets, or why there are none."""
 
@@ -107,7 +108,7 @@ class OffsetsFetched:
     """Partitions for which the group in Kafka has another commit, or none: the member commits them at once (R37)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetsCommitted:
     """The result of the `CommitOffsets` with this token. A partition without a verdict counts as timed out."""
 
@@ -115,7 +116,7 @@ class OffsetsCommitted:
     verdicts: Mapping[TopicPartition, PartitionVerdict]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NoAnswer:
     """The store did not respond to the request with this token. A commit may have taken effect or not."""
 
@@ -130,7 +131,7 @@ Request = FetchOffsets | CommitOffsets
 Answer = OffsetsFetched | OffsetsCommitted | NoAnswer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """The result of a call of a store: actions that the driver must carry out, in order, and results for the member."""
 

@@ -10,9 +10,9 @@ stores no offsets. Then the same offsets are committed to the group in Kafka, fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from streamgroup.errors import ClaimLostError
+from streamgroup.frozen import frozen
 from streamgroup.group import events as ev
 from streamgroup.group.offsets.store import (
     NOTHING,
@@ -30,7 +30,7 @@ from streamgroup.model import CommittedOffset, OffsetRange, TopicPartition, name
 Rows = Mapping[TopicPartition, StoredOffset]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClaimRows:
     """Action: claim `partitions` in the table, and read all of the group's rows. `found` are its commits in Kafka."""
 
@@ -41,7 +41,7 @@ class ClaimRows:
     found: Mapping[TopicPartition, CommittedOffset]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommitRows:
     """Action: commit `offsets` to the table, under the claims in `claims`."""
 
@@ -51,7 +51,7 @@ class CommitRows:
     offsets: Mapping[TopicPartition, CommittedOffset]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowsClaimed:
     """Event: the result of the `ClaimRows` with this token: all rows of the group."""
 
@@ -59,7 +59,7 @@ class RowsClaimed:
     rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowsCommitted:
     """Event: the result of the `CommitRows` with this token: the rows, None for partitions of another claim."""
 
@@ -67,7 +67,7 @@ class RowsCommitted:
     rows: Mapping[TopicPartition, StoredOffset | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TableUnanswered:
     """Event: the database has not answered the action with this token. It may have been carried out."""
 

@@ -10,15 +10,16 @@ owner may be reading the same range already.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from streamgroup.errors import FencedError, OffsetStoreError
+from streamgroup.frozen import frozen
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.model import UNKNOWN_EPOCH, CommittedOffset, OffsetRange, TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredOffset:
     """One row of the offset table. `next_offset` is None until the start of the partition is known."""
 
@@ -37,7 +38,7 @@ class StoredOffset:
         return None if self.next_offset is None else CommittedOffset(self.next_offset, self.metadata, self.leader_epoch)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchPart:
     """The range of one partition in a batch: `claim` is the claim of its reader, `after` what the row has afterwards.
 
@@ -49,7 +50,7 @@ class BatchPart:
     after: CommittedOffset
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claimant:
     """The owner of a claim: the id of a query's checkpoint, and the id of one start of that query."""
 

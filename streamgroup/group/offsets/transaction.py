@@ -10,9 +10,10 @@ commits the start of the batch in flight: the transaction may have moved the gro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.group import events as ev
 from streamgroup.group.offsets.store import (
     COMMITTED,
@@ -26,7 +27,7 @@ from streamgroup.group.offsets.store import (
 from streamgroup.model import OffsetRange, TopicPartition, name_some
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Commit:
     """A commit of the member, divided."""
 

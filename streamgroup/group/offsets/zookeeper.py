@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroup.errors import ConfigError, DecodeError, ErrorCode
+from streamgroup.frozen import frozen
 from streamgroup.group import events as ev
 from streamgroup.group.events import WARNING
 from streamgroup.group.offsets.store import (
@@ -67,7 +68,7 @@ UNNAMEABLE = PartitionVerdict(Verdict.STALE_METADATA, ErrorCode.UNKNOWN_TOPIC_OR
 """No node can have this name, so the topic does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Known:
     """The known state of a partition's nodes: version of the offset node (None if absent), whether it has metadata."""
 

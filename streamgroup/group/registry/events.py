@@ -12,14 +12,14 @@ The contract is that of `group/events.py`. ZooKeeper adds:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from streamgroup.frozen import frozen
 from streamgroup.znodes import Operation, Refusal, Subtree, ZNode
 
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionBegan:
     """A new session started: nodes of an earlier session no longer belong to this member.
 
@@ -30,33 +30,33 @@ class SessionBegan:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Suspended:
     """The connection is lost; the session may still be alive (R36). Watch events may be missed."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resumed:
     """The same session is connected again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Expired:
     """The session has expired: its ephemeral nodes are gone, or will be."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Changed:
     """A node that a `ReadSubtrees` watches has changed. Reported once."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SubtreesRead:
     """The nodes that a `ReadSubtrees` found, by path. Nodes that do not exist are absent."""
 
@@ -64,14 +64,14 @@ class SubtreesRead:
     nodes: Mapping[str, ZNode]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Transacted:
     """All operations were carried out."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestRefused:
     """ZooKeeper refused the operation on `path`, so none of the operations was carried out."""
 
@@ -94,7 +94,7 @@ def forbidden(group: str, what: str, event: RequestRefused) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unanswered:
     """The connection was lost, or the request timed out. A `Transact` may have taken effect or not."""
 
@@ -110,17 +110,17 @@ RegistryEvent = (
 # -- actions ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenSession:
     """Connect. `SessionBegan` follows; after each `Expired` a new session is opened automatically."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CloseSession:
     """Close the session, which deletes its ephemeral nodes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadSubtrees:
     """Read these subtrees."""
 
@@ -128,7 +128,7 @@ class ReadSubtrees:
     subtrees: tuple[Subtree, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Transact:
     """Carry out all of `operations` or none of them.
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.errors import ConfigError, DecodeError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.registrations import (
     garbage,
     is_node_name,
@@ -42,7 +42,7 @@ _WILDCARDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupPaths:
     """The paths of one group's nodes. Raises ConfigError for a group id that is not a valid name of a node."""
 
@@ -108,7 +108,7 @@ class GroupPaths:
 # -- consumers --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interest:
     """A consumer's subscription: streams by topic, or streams of one pattern (WHITE_LIST, BLACK_LIST)."""
 
@@ -167,7 +167,7 @@ def registration(dialect: Dialect, topics: Iterable[str], timestamp_ms: int) -> 
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Incarnation:
     """The consumer id of one session, formatted as by Kafka's consumer, and its creation time (ms since 1970)."""
 

@@ -7,9 +7,10 @@ invalid topic or broker counts as absent. They raise no error, because one inval
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from streamgroup.errors import DecodeError
+from streamgroup.frozen import frozen
 from streamgroup.group.assignor_types import java_order
 from streamgroup.group.assignors import chunks
 from streamgroup.group.registry import nodes as f
@@ -30,7 +31,7 @@ from streamgroup.znodes import Subtree, ZNode
 Nodes = Mapping[str, ZNode]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Consumer:
     """A registered consumer. `streams` is the number of its streams by topic, with patterns resolved."""
 
@@ -45,7 +46,7 @@ class Consumer:
         return self.identity is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OwnerNode:
     """The node that records which consumer thread owns a partition.
 
@@ -62,7 +63,7 @@ class OwnerNode:
         return f.consumer_of(self.thread)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """A group and its topics as one read of the nodes shows them.
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from streamgroup.frozen import frozen
 from streamgroup.group.registry import events as zk
 
 Q = TypeVar("Q")
@@ -29,7 +29,7 @@ RETRY_BACKOFF_S = 0.1
 SessionEvent = zk.SessionBegan | zk.Suspended | zk.Resumed | zk.Expired | zk.Changed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Heard:
     """An event of a session, with the number of the join. The session id does not matter for `Changed`."""
 
@@ -38,7 +38,7 @@ class Heard:
     event: SessionEvent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AskedQuestion(Generic[Q]):
     """A request of another thread, with its deadline."""
 
@@ -49,24 +49,24 @@ class AskedQuestion(Generic[Q]):
 # -- steps ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tell:
     """Step: pass an event to the query's `Run`."""
 
     event: zk.RegistryEvent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Open:
     """Step: begin to connect, without waiting."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refuse:
     """Step: fail the query, because the session has ended for a reason that retrying does not resolve."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Begin:
     """Step: wait until the session is connected, call `began`, and pass its event to the query's `Run`.
 
@@ -76,12 +76,12 @@ class Begin:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Close:
     """Step: close the session. The next join opens a new one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Read:
     """Step: read nodes in the session."""
 
@@ -89,7 +89,7 @@ class Read:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Write:
     """Step: send these transactions together. Claims are one transaction for each partition."""
 
@@ -97,7 +97,7 @@ class Write:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AnswerQuestion(Generic[Q]):
     """Step: carry out a request of another thread. If `connects_by` is set, connect first, until that time."""
 

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,6 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 
 from streamgroup.coordinator.batch_read import plan_batch
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.jobs import sinkguard
 from streamgroup.jobs.config import FILE_FORMATS, Sink
 from streamgroup.jobs.job_file import JobFileReader, SparkSettings, read_toml
@@ -310,7 +311,7 @@ Offsets = dict[str, dict[str, int]]
 """Offsets by topic and partition, as the options of Spark's source have them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One step of a backfill: the ranges that one Spark job reads and writes. `number` counts from 0."""
 
@@ -337,7 +338,7 @@ class Step:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BackfillPlan:
     """The plan of a backfill: the ranges of all partitions, and what they were planned for.
 
@@ -421,7 +422,7 @@ RANGE_OPTIONS = frozenset(
 DEFAULT_OFFSETS_PER_STEP = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BackfillConfig:
     """The configuration of a backfill. `source` contains the options of a batch read by `format("streamgroup")`."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from streamgroup.frozen import frozen
 from streamgroup.jobs.mirror.plan import MirrorPlan, Placement, TopicPlan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Abilities:
     """Which of keys, headers and timestamps the records of a cluster can have."""
 

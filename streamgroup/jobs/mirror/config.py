@@ -6,13 +6,14 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import regex
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.java_regex import search_name
 from streamgroup.jobs.job_file import MEMBER, JobFileReader, Metrics, SparkSettings, StopSettings, Trigger, read_toml
 from streamgroup.jobs.keys import AT_LEAST_ONCE, COMMON, COUNT, EXACTLY_ONCE, FLAG, OPTIONS, TEXT, Key
@@ -28,7 +29,7 @@ from streamgroup.options.types import Isolation, SinkOptions, SourceOptions
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Renaming:
     """The rule by which topics are renamed. Without any field set, a topic keeps its name."""
 
@@ -131,7 +132,7 @@ _REFUSED_OF_VERIFY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placements:
     """How the records of each topic are placed at the destination."""
 
@@ -142,7 +143,7 @@ class Placements:
         return self.of_topics.get(topic, self.default)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MirrorConfig:
     """The configuration of a mirror. `source` and `destination` contain the options of the read and of the write."""
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.jobs.sinkguard import Files
 from streamgroup.logformat import LogFormat
 from streamgroup.text import MOST_NAMED, counted, first_of
@@ -32,7 +33,7 @@ class Placement(Enum):
     """KEEP if both topics have the same number of partitions when the mirror first sees them, else HASH."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicPlan:
     """Into which destination partitions the records of one topic go. `placement` is never AUTO."""
 
@@ -47,7 +48,7 @@ class TopicPlan:
         return self.placement is Placement.KEEP and all(ours == theirs for ours, theirs in self.partitions.items())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MirrorPlan:
     """The plans of all mirrored topics, by the topic name at the source."""
 
@@ -86,7 +87,7 @@ def _topic_of(name: str, entry: Mapping[str, Any]) -> TopicPlan:
     return TopicPlan(name, str(entry["destination"]), Placement(entry["placement"]), partitions)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Side:
     """A topic's name and partitions in one of the two clusters."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own habit)
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.jobs.mirror.clusters import Clusters
 from streamgroup.jobs.mirror.columns import TIMESTAMP, Abilities, place_of, topic_of
 from streamgroup.jobs.mirror.config import COMMITTED, ISOLATION, READ_COMMITTED, STARTS, MirrorConfig
@@ -23,7 +23,7 @@ from streamgroup.text import counted
 _MODULUS = 1 << 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """The position of a record in its cluster; `partition` is the name that the cluster's tools show."""
 
@@ -34,7 +34,7 @@ class Place:
         return f"partition {self.partition}, offset {self.offset}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparison:
     """Compares source and destination for one partition, or for a topic whose records are placed by their keys."""
 

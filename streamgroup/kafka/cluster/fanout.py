@@ -13,6 +13,7 @@ from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from streamgroup.errors import StreamGroupError, TransportError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.net.connection import throttled
 from streamgroup.kafka.net.link import AnyRequest, name_of
 from streamgroup.kafka.net.poller import (
@@ -75,7 +76,7 @@ class _BrokerLink:
         return next((asked.request for asked, _ in self.asked.values()), None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Call:
     """The requests of one call of `BrokerFanout`, and the responses so far."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 from streamgroup.errors import ConfigError, DecodeError, TransportError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.registrations import BROKERS, TOPICS, dialect_of, is_node_name, read_broker, read_count
 from streamgroup.logformat import broker_partition
 from streamgroup.model import Broker, ClusterSnapshot, Dialect, PartitionInfo, TopicInfo
@@ -21,7 +21,7 @@ log = logging.getLogger("streamgroup")
 ReadBrokers = dict[Broker, Dialect]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegisteredBrokers:
     """The registered brokers of one cluster. All have the same dialect."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeVar
 
 from streamgroup.advice import UNKNOWN, Operation, Requester, refusal
 from streamgroup.errors import BrokerError, ErrorCode, error_of
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.messages.log import (
     CONSUMER_REPLICA_ID,
     ListOffsetsPartition,
@@ -43,7 +44,7 @@ _FINAL = frozenset(
 as Java's consumer does: a broker may fail with an unexpected code and recover a moment later."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListedOffset:
     """The result of ListOffsets for one partition. `timestamp` (ms) is -1 unless the request had a timestamp."""
 
@@ -63,7 +64,7 @@ class EpochCheck(NamedTuple):
     current: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochEnd:
     """The result of OffsetForLeaderEpoch: the largest epoch that is not above the requested one, and its end offset."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from streamgroup.advice import RESOURCES, Operation, missing_right
 from streamgroup.errors import BrokerError, ConfigError, ErrorCode, TransportError, UnsupportedVersionError, error_of
+from streamgroup.frozen import frozen
 from streamgroup.kafka.cluster.kafka import KafkaCluster
 from streamgroup.kafka.producer.batch import ProducerIdentity
 from streamgroup.kafka.producer.transaction import (
@@ -71,7 +71,7 @@ def has_transactions_v2(cluster: KafkaCluster, deadline: float) -> bool:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenTransaction:
     """The newest transaction of an id, as its coordinator reports it. Times are milliseconds."""
 
@@ -128,7 +128,7 @@ def _opened(one: DescribedTransaction) -> OpenTransaction:
 # -- open transactions of partitions ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenProducer:
     """A producer with an open transaction in one partition, as the partition's leader reports it."""
 
@@ -141,7 +141,7 @@ class OpenProducer:
     """The epoch of the coordinator that wrote the newest marker; -1 if the producer has none in the log."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeldUp:
     """An open transaction in a partition. Consumers with `isolation.level=read_committed` wait at `stable`."""
 

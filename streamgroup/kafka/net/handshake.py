@@ -23,11 +23,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from streamgroup import __version__
 from streamgroup.errors import BrokerError, DecodeError, ErrorCode, TransportError, error_of, may_succeed_later
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.frames import decode_response
 from streamgroup.kafka.wire.messages.admin import DescribeGroupsRequest, ListGroupsRequest
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsRequest, MetadataRequest
@@ -65,7 +65,7 @@ _0_9: _Newest = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerRelease:
     """A release of Kafka without ApiVersions.
 

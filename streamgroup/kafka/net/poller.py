@@ -11,10 +11,10 @@ import select
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from streamgroup.errors import StreamGroupError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.net.link import AnyRequest, Link, Phase
 from streamgroup.kafka.net.protocol import CorrelatedResponse
 from streamgroup.kafka.wire.versions import BrokerVersions
@@ -23,7 +23,7 @@ from streamgroup.options.types import ClientOptions
 from streamgroup.text import host_port
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Handle:
     """Identifies one connection of a poller. Handles are never used again. `tag` is a name that the caller chooses."""
 
@@ -36,7 +36,7 @@ class Handle:
         return f"{self.tag} {host_port(self.host, self.port)} #{self.number}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConnectionReady:
     """The event that the handshake of a connection is done. The poller sends the queued requests."""
 
@@ -44,7 +44,7 @@ class ConnectionReady:
     versions: BrokerVersions
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResponseReceived:
     """The event that a response has arrived."""
 
@@ -57,7 +57,7 @@ class ResponseReceived:
     """Seconds for which the broker reads no further request of the connection, because of a quota."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConnectionLost:
     """The event that a connection failed. Its handle is then invalid.
 
@@ -69,7 +69,7 @@ class ConnectionLost:
     unanswered: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConnectionIdle:
     """The event that the poller has closed a connection that was not used for `connections.max.idle.ms`.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from streamgroup.advice import UNKNOWN, Requester
 from streamgroup.backoff import Random, backoff_s
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.messages.produce import ALL_ACKS, LEADER_ACKS, NO_ACKS
 
 MOST_IN_FLIGHT = 5
@@ -25,7 +25,7 @@ class Idempotence(Enum):
     """Fail if the broker does not support it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProducerConfig:
     """The options of a producer: batching, sending and retries. Times are in milliseconds and sizes in bytes.
 

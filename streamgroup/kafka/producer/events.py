@@ -16,9 +16,10 @@ the actions in their order, and reports the results as events. Times are seconds
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from streamgroup.errors import ProduceError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.producer.batch import Payload, ProducerBatch
 from streamgroup.kafka.producer.transaction import Transaction
 from streamgroup.kafka.wire.messages.produce import ProduceResponse
@@ -27,7 +28,7 @@ from streamgroup.model import Broker, TopicInfo, TopicPartition
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FindTopics:
     """Event: find these topics. Each is answered by `TopicFound` or, after `max.block.ms`, by `TopicMissing`.
 
@@ -38,7 +39,7 @@ class FindTopics:
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Append:
     """Event: write these records, each to its partition, in this order.
 
@@ -48,7 +49,7 @@ class Append:
     payloads: Sequence[tuple[TopicPartition, Payload]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flush:
     """Event: send all batches without lingering.
 
@@ -56,14 +57,14 @@ class Flush:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Abandon:
     """Event: fail every batch that is not delivered. The producer stays usable."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answered:
     """Event: the response to the `Send` with this token, and the version of Produce."""
 
@@ -72,14 +73,14 @@ class Answered:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written:
     """Event: the request with this token is written to the socket. Only with acks=0, which has no response."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Disconnected:
     """Event: the connection to a broker was lost or could not be made. Its pending requests get no response.
 
@@ -91,7 +92,7 @@ class Disconnected:
     written: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MetadataRead:
     """Event: the metadata of the topics `asked`. `topics` has those that exist.
 
@@ -107,14 +108,14 @@ class MetadataRead:
     no_limits: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MetadataFailed:
     """Event: no broker has answered a `ReadMetadata`."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProducerIdGiven:
     """Event: a broker has answered a `GetProducerId` with a producer id."""
 
@@ -122,7 +123,7 @@ class ProducerIdGiven:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProducerIdRefused:
     """Event: InitProducerId failed.
 
@@ -133,7 +134,7 @@ class ProducerIdRefused:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SplitInto:
     """Event: the result of a `Split`, at least two payloads with all records of the batch, in their order."""
 
@@ -141,7 +142,7 @@ class SplitInto:
     parts: tuple[Payload, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rerouted:
     """Event: the result of a `Reroute`, the batch's records with new partitions, which the topic has now.
 
@@ -152,7 +153,7 @@ class Rerouted:
     payloads: Sequence[tuple[TopicPartition, Payload]] | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tick:
     """Event: the time of the last `WakeAt` has come. A tick at another time does no harm."""
 
@@ -177,7 +178,7 @@ Event = (
 # -- actions ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Send:
     """Action: send one Produce request with these batches, at most one per partition (`requests.py` builds it).
 
@@ -194,7 +195,7 @@ class Send:
     transaction: Transaction | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Disconnect:
     """Action: close the connection to a broker that has not answered in time. No `Disconnected` must follow."""
 
@@ -202,7 +203,7 @@ class Disconnect:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadMetadata:
     """Action: read the metadata of these topics from any broker. The request may create missing topics.
 
@@ -213,26 +214,26 @@ class ReadMetadata:
     limits: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GetProducerId:
     """Action: send InitProducerId to any broker (`requests.init_producer_id`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UseBrokers:
     """Action: connect to new leaders at these addresses, which are from a Produce response (KIP-951)."""
 
     brokers: tuple[Broker, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicFound:
     """Action: report a topic of `FindTopics`, with its partitions."""
 
     topic: TopicInfo
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicMissing:
     """Action: report that a topic of `FindTopics` did not appear in time, or that the user is not authorized for it."""
 
@@ -240,7 +241,7 @@ class TopicMissing:
     error: ProduceError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Delivered:
     """Action: report that the broker has the batch, as far as `acks` requires.
 
@@ -253,7 +254,7 @@ class Delivered:
     log_append_time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed:
     """Action: report that the batch has failed. If `error.maybe_written`, a broker may have it nevertheless."""
 
@@ -261,26 +262,26 @@ class Failed:
     error: ProduceError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Split:
     """Action: split the batch, which is too large, into parts of about half its size."""
 
     batch: ProducerBatch
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reroute:
     """Action: choose other partitions for the batch's records, because the topic no longer has the partition."""
 
     batch: ProducerBatch
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flushed:
     """Action: report that every batch is delivered or failed, after a `Flush`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NotIdempotent:
     """Action: report that the producer continues without idempotence: the broker does not support producer ids.
 
@@ -290,7 +291,7 @@ class NotIdempotent:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LimitUnknown:
     """Action: report that the size limit of the topic's batches is unknown.
 
@@ -301,14 +302,14 @@ class LimitUnknown:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Warn:
     """Action: log this message at WARNING. The producer waits, and fails later unless the cause ends."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WakeAt:
     """Action: send a `Tick` at this time."""
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamgroup.errors import ConfigError, ProduceError, RecordTooLargeError, UnknownTopicError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.kafka07 import MultiProduceRequest07, ProduceRequest07
 from streamgroup.kafka.wire.primitives import Bytes
 from streamgroup.logformat import KAFKA07_LOG, broker_partition, partition_number
@@ -40,7 +40,7 @@ MAX_SET_BYTES = 256 * 1024
 """A compressed set is one message. A consumer of 0.7 stops at a message above its `fetch.size`, 300 KiB by default."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kafka07Config:
     """The options of a producer of Kafka 0.7. Times are in milliseconds and sizes in bytes.
 
@@ -86,7 +86,7 @@ class Kafka07Config:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kafka07Target:
     """The Kafka 0.7 cluster that tasks write to: its brokers and topics at planning, and the producer's options."""
 

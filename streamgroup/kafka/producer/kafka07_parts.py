@@ -9,6 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from streamgroup.errors import DecodeError, DeliveryTimeoutError, ProduceError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.producer.kafka07 import Kafka07Config
 from streamgroup.kafka.wire.kafka07 import Request07, Response07
 from streamgroup.kafka.wire.primitives import Bytes
@@ -56,14 +57,14 @@ class MessageSet:
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Append07:
     """Event: write these message sets, in this order within each partition."""
 
     sets: tuple[MessageSet, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answered07:
     """Event: the response to the last request of the `Send07` with this token."""
 
@@ -71,7 +72,7 @@ class Answered07:
     response: Response07
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConnectionLost07:
     """Event: the connection to a broker was lost or could not be made. Its pending requests get no response.
 
@@ -83,21 +84,21 @@ class ConnectionLost07:
     unsent: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SnapshotRead07:
     """Event: the brokers and topics that are registered now. The shell may send it at any time."""
 
     snapshot: ClusterSnapshot
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Abandon07:
     """Event: fail every message set that is not delivered."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tick07:
     """Event: the time of the last `WakeAt07` has come. A tick at another time does no harm."""
 
@@ -107,7 +108,7 @@ Event07 = Append07 | Answered07 | ConnectionLost07 | SnapshotRead07 | Abandon07 
 # -- actions ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Send07:
     """Action: send these requests to a broker, in this order on one connection. Only the last one has a response."""
 
@@ -116,7 +117,7 @@ class Send07:
     requests: tuple[Request07, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Drop07:
     """Action: reset the connection to a broker that has not answered in time. No `ConnectionLost07` must follow."""
 
@@ -124,12 +125,12 @@ class Drop07:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refresh07:
     """Action: read brokers and topics again if possible, because a broker cannot be reached."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Delivered07:
     """Action: report that the broker has handled the message set. With `verify` it is in the log at `position`.
 
@@ -141,7 +142,7 @@ class Delivered07:
     position: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed07:
     """Action: report that the message set has failed. If `error.maybe_written`, the broker may have it nevertheless."""
 
@@ -149,7 +150,7 @@ class Failed07:
     error: ProduceError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WakeAt07:
     """Action: send a `Tick07` at this time."""
 
@@ -174,7 +175,7 @@ class Purpose07(Enum):
     """The end of the log, up to which to read before message sets count as missing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pending07:
     """A request without a response. For a PRODUCE, `partition` is the partition of its last part."""
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroup.errors import EncodeError
+from streamgroup.frozen import frozen
 from streamgroup.model import NO_LEADER, TopicInfo
 
 Hashes = npt.NDArray[np.uint32]
@@ -33,7 +34,7 @@ _SEED = np.uint32(0x9747B28C)
 _MASK = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeyBytes:
     """The bytes of many keys in one array: key i is `data[offsets[i]:offsets[i + 1]]`. The first offset is 0."""
 
@@ -403,7 +404,7 @@ class RoundRobinChoice(UnkeyedChoice):
 # -- both --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Strategy:
     """A partitioner's hash function and its choice for records without a key.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from streamgroup.advice import RESOURCES, UNKNOWN, Operation, Requester, Resource, grant, missing_right
@@ -19,6 +18,7 @@ from streamgroup.errors import (
     error_of,
     is_unexpected,
 )
+from streamgroup.frozen import frozen
 from streamgroup.kafka.producer.batch import ProducerBatch
 from streamgroup.kafka.producer.config import ProducerConfig
 from streamgroup.kafka.producer.transaction import Transaction
@@ -64,7 +64,7 @@ class Appended(Enum):
     YES = "yes"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CodeReaction:
     """The row for one error code: the reaction, whether the batch was appended, and the user's next step on failure."""
 

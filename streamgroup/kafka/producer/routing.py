@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroup.errors import EncodeError, UnknownPartition
+from streamgroup.frozen import frozen
 from streamgroup.kafka.producer.columns import Longs, SinkColumns, stable_order
 from streamgroup.kafka.producer.partitioners import Ints, Partitioner, ProducerTopic
 from streamgroup.model import TopicPartition
@@ -19,7 +20,7 @@ _ROWS_OF_A_RUN = 100
 """Rows are not reordered if a partition gets at least so many consecutive rows on average."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowSpan:
     """Consecutive rows `[start, stop)`, in the order of `Routes`, that go to one partition."""
 

@@ -13,7 +13,6 @@ partition. With transactions V1, InitProducerId raises the epoch before each tra
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +26,7 @@ from streamgroup.errors import (
     error_of,
     may_succeed_later,
 )
+from streamgroup.frozen import frozen
 from streamgroup.kafka.producer.batch import NO_IDENTITY, ProducerIdentity
 from streamgroup.kafka.wire.messages.offsets import by_topic
 from streamgroup.kafka.wire.messages.produce import InitProducerIdRequest, InitProducerIdResponse
@@ -64,7 +64,7 @@ class Role(Enum):
     GROUP = "group"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AskCoordinator:
     """Send the request that `make` builds for the negotiated version. The dialogue gets a `Reply`, or None without an
     answer: the request may have been carried out then."""
@@ -83,7 +83,7 @@ class Reply(NamedTuple):
     response: Any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pause:
     """Wait for the backoff, or raise TransportError with `cause` if the deadline would pass. The dialogue gets None.
 
@@ -94,7 +94,7 @@ class Pause:
     code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FindMember:
     """Return the `GroupMember` that commits for this group now. Raises FencedError if it may not commit the batch."""
 
@@ -113,7 +113,7 @@ T = TypeVar("T")
 Dialogue = Generator[AskCoordinator | Pause | FindMember, Any, T]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupOffsets:
     """The offsets of one group that a transaction commits."""
 
@@ -149,7 +149,7 @@ _MEMBER = frozenset(
 _ABORTABLE = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TransactionalId:
     """A transactional id, and the milliseconds after which its coordinator aborts an open transaction."""
 
@@ -202,7 +202,7 @@ class TransactionalId:
         yield Pause(error_of(code).name if code else "no answer", code)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Transaction:
     """An open transaction, as the tasks get it that write records in it."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec
+from streamgroup.frozen import frozen
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -362,7 +362,7 @@ _LZ4_STORED = 1 << 31
 """The bit of a block's length for a block that is not compressed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compressor:
     """Compresses with one codec at one level."""
 

@@ -6,11 +6,12 @@ Kafka before 0.11 has messages instead of batches, compressed ones among them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
 from streamgroup.errors import DecodeError, TooLarge, UnsupportedCodec, UnsupportedMagic
+from streamgroup.frozen import frozen
 from streamgroup.kafka.records.batches import Batch, Frame, Frames
 from streamgroup.kafka.records.columns import schema
 from streamgroup.kafka.records.decode import DecodeOptions, decode
@@ -23,7 +24,7 @@ _READABLE_LATER = (TooLarge, UnsupportedCodec, UnsupportedMagic)
 _MAX_LONG = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DamagedBatch:
     """A damaged batch or message: the bytes `[begin, end)` of `frames`. The next one begins at `next_offset`."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from streamgroup.errors import ChecksumMismatch, DecodeError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.records import columns, kernel
 from streamgroup.kafka.records.batches import HEADER_SIZE, Batch, Frame, Frames
 from streamgroup.kafka.records.columns import DAMAGE, HEADERS, SCHEMA, schema
@@ -25,7 +25,7 @@ BATCH_BYTES = 4 << 20
 """Arrow batches of a few MB: smaller batches cost more calls, larger ones do not fit the cache."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecodeOptions:
     """The options of `decode`.
 
@@ -42,7 +42,7 @@ class DecodeOptions:
     max_decompressed_bytes: int = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decoded:
     """Decoded records as Arrow columns, one element per record.
 

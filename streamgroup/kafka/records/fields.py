@@ -10,12 +10,13 @@ varint is zigzag, at most 5 bytes; a varlong at most 10; a length of -1 is null.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from streamgroup.frozen import frozen
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int32]
@@ -84,7 +85,7 @@ class Arrays:
         return tuple(getattr(self, name) for name in self.__slots__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Regions(Arrays):
     """The record batches to scan: arrays with one element per batch. `[begin, end)` are positions in the buffer."""
 
@@ -112,7 +113,7 @@ class Regions(Arrays):
             raise RecordFault(int(wrong[0]), FaultCode.RECORD_COUNT)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fields(Arrays):
     """The positions of the fields of records: arrays with one element per record. A length of -1 is null."""
 
@@ -148,7 +149,7 @@ class Fields(Arrays):
         return Fields(*(array[rows] for array in self.arrays()))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeaderFields(Arrays):
     """The positions of header keys and values: arrays with one element per header, in the order of the records."""
 

@@ -18,13 +18,13 @@ scans, which accept and reject the same bytes: `scan.py` in numpy and `_messages
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from streamgroup.frozen import frozen
 from streamgroup.kafka.records.fields import Arrays, Ints, Longs
 
 FRAME_SIZE = 12
@@ -96,7 +96,7 @@ class MessageSetFault(Exception):
         self.fault = fault
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MessageSets(Arrays):
     """The message sets of magic 0 and 1 to scan: arrays with one element per set.
 
@@ -120,7 +120,7 @@ class MessageSets(Arrays):
         return len(self.begin)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MessageFields(Arrays):
     """The positions of the fields of messages (magic 0 and 1): arrays with one element per message.
 
@@ -143,7 +143,7 @@ class MessageFields(Arrays):
         return cls(offset, timestamp, *(np.empty(rows, np.int32) for _ in range(5)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MessageSets07(Arrays):
     """The message sets of Kafka 0.7 to scan: arrays with one element per set.
 
@@ -161,7 +161,7 @@ class MessageSets07(Arrays):
         return len(self.begin)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MessageFields07(Arrays):
     """The positions of the payloads of messages of Kafka 0.7: arrays with one element per message."""
 

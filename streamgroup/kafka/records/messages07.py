@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from streamgroup.errors import ChecksumMismatch, DecodeError, TooLarge, UnsupportedCodec
+from streamgroup.frozen import frozen
 from streamgroup.kafka.records import codecs, columns, kernel
 from streamgroup.kafka.records.columns import HEADERS, TIMESTAMP
 from streamgroup.kafka.records.decode import Decoded, DecodeOptions
@@ -63,7 +63,7 @@ class _Uncompressed(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Walk07:
     """The positions in the log of the complete messages in some bytes, ascending, and the position of the next message.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from streamgroup.errors import DecodeError, TooLarge
+from streamgroup.frozen import frozen
 from streamgroup.kafka.records import codecs
 from streamgroup.kafka.records.batches import HEADER_SIZE, Batch, Frame
 from streamgroup.kafka.records.fields import MAX_BUFFER, Bytes, Regions
@@ -22,7 +22,7 @@ About = Callable[[int, str, type[DecodeError]], DecodeError]
 """Returns an error about the piece with this index."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layout:
     """The records of the first `held` frames in one buffer: record batches are in `regions`, messages in `sets`."""
 

@@ -13,13 +13,13 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamgroup.frozen import frozen
 from streamgroup.kafka.records.fields import (
     BLOCK,
     Bytes,
@@ -427,7 +427,7 @@ def _view(buffer: Bytes, kind: str) -> npt.NDArray[np.int64]:
     return np.ndarray((max(len(buffer) - width + 1, 0),), kind, buffer, 0, (1,))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Block:
     """A block of consecutive messages: their rows, the start and end of each, and the index of its set."""
 

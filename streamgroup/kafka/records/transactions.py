@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from streamgroup.errors import DecodeError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.records import kernel
 from streamgroup.kafka.records.batches import Batch
 from streamgroup.kafka.records.fields import RecordFault
@@ -23,7 +23,7 @@ _CONTROL_KEY = struct.Struct(">hh")
 """The key of a control record: version, type."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Aborted:
     """An aborted transaction in a Fetch response: the producer id and the first offset."""
 

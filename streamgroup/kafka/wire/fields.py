@@ -14,10 +14,10 @@ its value silently. A field without `default` defaults to zero, empty or `""`.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar, dataclass_transform, overload
 
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.primitives import Bytes
 from streamgroup.model import NO_TOPIC_ID
 
@@ -26,7 +26,7 @@ LAST_VERSION = 2**15 - 1
 _SPEC = "spec"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Versions:
     """An inclusive range of versions. `Versions.parse` reads `"0"`, `"2-7"`, `"4+"` and `"none"`."""
 
@@ -92,7 +92,7 @@ class Struct:
         return partial(type(self), **{name: getattr(self, name) for name in self._DEFAULTS}), ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FieldSpec:
     """The declaration of one field. `type` is a primitive's name or a Struct class.
 

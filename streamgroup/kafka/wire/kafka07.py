@@ -16,11 +16,11 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, TypeAlias
 
 from streamgroup.errors import DecodeError, EncodeError, KafkaError, Refresh
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.primitives import INT16, INT32, MAX_BYTES, Bytes, Reader, encoded_text
 
 _HEADER = struct.Struct(">ih")
@@ -88,7 +88,7 @@ def error07_of(code: int) -> KafkaError:
     return row or KafkaError(code, f"UNKNOWN_{code}", False, Refresh.NONE, "Kafka 0.7 does not have this error code")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchRequest07:
     """FETCH: requests messages of one partition from byte `offset` on, at most `max_size` bytes.
 
@@ -112,7 +112,7 @@ class FetchRequest07:
         return cls(_read_topic(reader), *reader.unpack(_FETCH))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MultiFetchRequest07:
     """MULTIFETCH: several FETCHes in one request. The response has one part for each, in their order."""
 
@@ -129,7 +129,7 @@ class MultiFetchRequest07:
         return cls(tuple(FetchRequest07._read(reader) for _ in range(count)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetsRequest07:
     """OFFSETS: requests segment boundaries of a log at `time`, newest first.
 
@@ -150,7 +150,7 @@ class OffsetsRequest07:
         return cls(_read_topic(reader), *reader.unpack(_OFFSETS))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProduceRequest07:
     """PRODUCE: a message set for one partition (RANDOM_PARTITION: any). The broker never answers, not even an error."""
 
@@ -173,7 +173,7 @@ class ProduceRequest07:
         return cls(topic, partition, reader.take(size))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MultiProduceRequest07:
     """MULTIPRODUCE: several PRODUCEs in one request. The broker never answers.
 
@@ -205,7 +205,7 @@ _REQUESTS: dict[int, type[Request07]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchResponse07:
     """The response to a FETCH. `records` is a view of the message set. Its last message may be incomplete."""
 
@@ -216,7 +216,7 @@ class FetchResponse07:
         return b"".join((_HEADER.pack(_ERROR_SIZE + len(self.records), self.error), self.records))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MultiFetchResponse07:
     """The response to a MULTIFETCH. Each part has its own error; the outer error is always 0."""
 
@@ -228,7 +228,7 @@ class MultiFetchResponse07:
         return _HEADER.pack(_ERROR_SIZE + len(body), self.error) + body
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetsResponse07:
     """The response to an OFFSETS: offsets in descending order.
 

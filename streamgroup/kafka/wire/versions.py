@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from streamgroup.errors import UnsupportedVersionError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.messages.cluster import ApiVersionsResponse
 from streamgroup.kafka.wire.messages.log import FetchRequest
 from streamgroup.kafka.wire.schema import Request
@@ -15,7 +16,7 @@ _FETCH_OF_2_0 = 8
 _TRANSACTIONS_V2 = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerVersions:
     """The API versions that one broker supports. `ranges` maps API keys to the lowest and highest version.
 

@@ -8,7 +8,7 @@ import ipaddress
 import re
 import secrets
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import HTTPStatus
 
 from starlette.datastructures import MutableHeaders
@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 
 LEAST_TOKEN = 16
 """The least characters of a token: fewer could be guessed over the network."""
@@ -34,7 +35,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Access:
     """Decides which requests the server at `host` accepts. `names` are host names by which browsers may address it.
 

@@ -7,10 +7,11 @@ in its file: [1, 0] is the first message within the second one. A single byte 0 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import urlsplit
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 
 PLAIN, SCHEMA_ID = "plain", "schema_id"
 FRAMINGS = (PLAIN, SCHEMA_ID)
@@ -85,7 +86,7 @@ def id_in_error(error: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SchemaRegistry:
     """The address and credentials of a schema registry. `password` may be `env:NAME` or `file:/path`.
 

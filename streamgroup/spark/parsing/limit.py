@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.text import counted
 
 DEFAULT_SHARE = 0.1
@@ -15,7 +15,7 @@ DEFAULT_SHARE = 0.1
 _MOST_SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeadLetterLimit:
     """How many records of one batch may be dead letters. If both limits are set, both apply.
 
@@ -53,7 +53,7 @@ NO_DEAD_LETTERS = DeadLetterLimit(max_records=0)
 """The limit without a target for dead letters."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FirstDeadLetter:
     """The dead letters of one topic-partition in a batch: their number, and offset and error of the first."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import pyarrow as pa
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.spark.parsing.framing import FRAMINGS, PLAIN, SCHEMA_ID, SchemaRegistry, UnreadableError, reason_of
 
 PARSED = "parsed"
@@ -30,7 +31,7 @@ _OURS = {
 """Options of Spark's parsers that would change what is a dead letter."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parser:
     """Defines how the values of records are read.
 

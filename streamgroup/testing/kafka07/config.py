@@ -7,18 +7,19 @@ does not support are refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.testing.ports import LOOPBACK
 
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerConfig:
     """The configuration of one broker, with the defaults of Kafka 0.7. The maps are by topic."""
 

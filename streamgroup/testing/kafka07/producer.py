@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from streamgroup.errors import ConfigError, EncodeError, TransportError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.kafka07 import (
     EARLIEST_TIME,
     RANDOM_PARTITION,
@@ -39,7 +39,7 @@ _CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compressed:
     """One message that contains others, compressed: `gzip`, `snappy` (in blocks, as Kafka's clients) or `snappy-raw`.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypedDict, Unpack
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.testing.releases import Release
 
 CLUSTER_NAME = "kafka-cluster"
@@ -52,7 +52,7 @@ class AclOperation(Enum):
 _SINCE_011 = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS, AclOperation.IDEMPOTENT_WRITE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Acl:
     """One ACL, from any host. `prefixed`: `name` is the beginning of the names that it is about (KIP-290)."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamgroup.frozen import frozen
 from streamgroup.testing.directories import write_private
 from streamgroup.testing.security.certificates import Authority, Identity, write_pem, write_pkcs12
 from streamgroup.testing.security.settings import SaslMechanism, SecuritySettings
@@ -16,7 +17,7 @@ from streamgroup.testing.security.tokens import TokenKey
 _PASSWORD_BYTES = 18
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SecurityFiles:
     """The paths of a server's keys, certificates and settings. All files have mode 0600."""
 

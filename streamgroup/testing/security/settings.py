@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from streamgroup.errors import ConfigError
+from streamgroup.frozen import frozen
 from streamgroup.testing.releases import Quorum, Release
 from streamgroup.testing.security.kdc import Kdc
 
@@ -69,7 +69,7 @@ _SINCE: dict[SecurityProtocol | SaslMechanism, tuple[tuple[int, ...], str]] = {
 _CLIENT_CERTIFICATES_WITH_SASL = (2, 8)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SecuritySettings:
     """The protocol of the listener for clients, their authentication, and whether ACLs apply.
 

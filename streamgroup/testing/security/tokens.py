@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from streamgroup.frozen import frozen
 from streamgroup.testing.ports import LOOPBACK
 
 AUDIENCE = "kafka"
@@ -28,7 +29,7 @@ _KEY_BITS = 2048
 _EXPONENT = 65537
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenServerAddress:
     """The addresses of the token server on a port of the loopback interface."""
 

@@ -13,11 +13,11 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.net.sasl.mechanisms import CHECK_BROKER, Exchange, Mechanism
 from streamgroup.kafka.net.sasl.renewals import RENEWED_AFTER, Renewals
 from streamgroup.options.sasl import KerberosOptions
@@ -148,7 +148,7 @@ class KerberosFailure(Exception):
         return self.expired or self.code in _NO_TICKET
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Remedy:
     """The next step for the user after a KerberosFailure. `retried` is true if the same call may succeed later."""
 
@@ -344,7 +344,7 @@ _KEYTAB_BEGINS = (b"\x05\x01", b"\x05\x02")
 _TYPED = re.compile(r"[A-Za-z]+:")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ticket:
     """A ticket of the client, and when it expires. Times are seconds since 1970."""
 

@@ -12,10 +12,10 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from streamgroup.errors import AuthenticationError, TransportError
+from streamgroup.frozen import frozen
 
 MAX_CHALLENGE = 64 * 1024
 """The longest message of a broker, in bytes, in the mechanisms with messages in text."""
@@ -282,7 +282,7 @@ _SERVER_FINAL = re.compile(rf"v=({_BASE64}){_EXTENSIONS}")
 _SERVER_ERROR = re.compile(rf"e=([^,=\0]+){_EXTENSIONS}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _ServerFirst:
     """The broker's first SCRAM message: the complete nonce, the salt, the iterations, and the unparsed text."""
 

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from streamgroup.errors import AuthenticationError, ConfigError, StreamGroupError, TransportError
+from streamgroup.frozen import frozen
 from streamgroup.kafka.net.resolve import HostLookup
 from streamgroup.kafka.net.sasl.renewals import RENEWED_AFTER, Renewals
 from streamgroup.kafka.net.tls.refusals import OTHER_HOST, names_in_certificate
@@ -45,7 +46,7 @@ _LEAST_S = 0.001
 # --- one HTTP exchange with a deadline --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HttpResponse:
     """The response of an HTTP server, with any status. `location` is the target of a redirect."""
 
@@ -54,7 +55,7 @@ class HttpResponse:
     location: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Advice:
     """The next steps in the errors of `exchange`, by cause."""
 

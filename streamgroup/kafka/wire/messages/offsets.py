@@ -6,9 +6,10 @@ The client does not use v10, which replaces topic names by topic ids (KIP-848). 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from streamgroup.errors import DecodeError, ErrorCode
+from streamgroup.frozen import frozen
 from streamgroup.kafka.wire.fields import Struct, array, boolean, int16, int32, int64, message, string, uuid
 from streamgroup.kafka.wire.schema import Message, Request
 from streamgroup.model import CommittedOffset, TopicPartition
@@ -188,7 +189,7 @@ NO_METADATA = "(OffsetFetch v0 has no metadata)"
 """Replaces the metadata of a commit in ZooKeeper, which stores none: the member that committed is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommittedPartition:
     """The committed offset of one partition (None if there is none), or the error code of OffsetFetch for it."""
 
@@ -196,7 +197,7 @@ class CommittedPartition:
     committed: CommittedOffset | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchedOffsets:
     """The committed offsets of one group, from an OffsetFetch response. `error_code` is about the whole group."""
 

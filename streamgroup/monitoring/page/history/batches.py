@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
+from streamgroup.frozen import frozen
 from streamgroup.model import ClusterSnapshot, GroupDescription, TopicPartition
 from streamgroup.monitoring.query_totals import QueryFailure
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SunkBatch:
     """A completed batch. `phases` has the milliseconds of each phase by Spark's names; `at` is when the batch began."""
 
@@ -95,7 +96,7 @@ Status = Mapping[str, Any]
 """The status of a coordinator process, as its control channel returns it (docs/log-events.md)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupReading:
     """The state, members and committed offsets of one group, as read in one poll."""
 
@@ -116,7 +117,7 @@ class GroupReading:
         return sorted({*self.committed, *self.owners(), *self.description.moving})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """Everything that one poll of the page has read. `at` is in seconds since 1970.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from streamgroup.frozen import frozen
 from streamgroup.model import TopicPartition
 from streamgroup.monitoring.page.history.batches import GroupBatches, GroupReading, Reading
 from streamgroup.monitoring.page.history.offset_series import UNKNOWN, OffsetSeries, Total, advance, lags
@@ -93,7 +93,7 @@ class GroupHistory:
         return Total(at, lag, float(np.sum(advance(committed))) / seconds, float(np.sum(advance(ends))) / seconds)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """The size limits of the history: samples per series, offsets of all series, and marks per group."""
 

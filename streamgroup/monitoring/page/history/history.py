@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from streamgroup.frozen import frozen
 from streamgroup.model import TopicPartition
 from streamgroup.monitoring.page.history.batches import Reading
 from streamgroup.monitoring.page.history.group import GroupHistory, Limits
@@ -15,7 +15,7 @@ from streamgroup.monitoring.page.history.ownership import QueryEnds
 _FIGURES = re.compile(r"\b(?:\d+ attempts?|\d+(?:\.\d+)? (?:s|ms))\b")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ErrorNote:
     """An error of a poll, or an error that has ended a query. It occurred `count` times, the last time at `at`."""
 
@@ -28,7 +28,7 @@ HELD_UP_S = 60.0
 """Seconds after which a last stable offset that stays below the log end is shown. Most transactions are shorter."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeldOffset:
     """A last stable offset below the log end, and the time of the first reading with it, in seconds since 1970."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgroup.frozen import frozen
 from streamgroup.model import TopicPartition
 
 UNKNOWN = -1
@@ -132,7 +132,7 @@ _TREND_SAMPLES = 6
 """The least samples that a trend uses, if there are as many."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Total:
     """A group at one time. `lag` is None if no partition's lag is known; the rates are None in the first sample."""
 
@@ -152,7 +152,7 @@ class LagTrend(StrEnum):
     """Too few samples, or no partition's lag is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trend:
     """The direction of a lag, and its change in records for each second."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from streamgroup.frozen import frozen
 from streamgroup.logformat import LogFormat
 from streamgroup.model import GroupDescription, GroupState, TopicPartition
 from streamgroup.monitoring.page.history.batches import GroupReading, Status
@@ -16,7 +16,7 @@ from streamgroup.monitoring.query_totals import QueryFailure
 from streamgroup.text import counted
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assignment:
     """The owners of the group's partitions from `at` on, in the order of `partitions`; None if no member holds it."""
 
@@ -25,7 +25,7 @@ class Assignment:
     owners: tuple[str | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """A member held a partition from `start` until `end`."""
 
@@ -116,7 +116,7 @@ _EVENTS = (MarkKind.FENCE, MarkKind.REPLAY, MarkKind.SKIP, MarkKind.REPEAT, Mark
 """The events that members count. Rebalances are left out: the description of the group shows them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mark:
     """An event at `at` (seconds since 1970), of a member unless `member` is empty."""
 
