@@ -11,7 +11,10 @@ In the tests of faults it installs the points at which processes are killed (`na
 import os
 import sys
 
-sys.path[:] = [place for place in sys.path if not place.endswith((".zip", ".jar"))]
+ARCHIVES = (".zip", ".jar")
+sys.path[:] = [place for place in sys.path if not place.endswith(ARCHIVES)]
+for place in [place for place in sys.path_importer_cache if place.endswith(ARCHIVES)]:
+    del sys.path_importer_cache[place]  # else PySpark's `invalidate_caches` lists the files of these again
 
 if "STREAMGROUP_FAULTS" in os.environ:
     import named_points

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from streamgroup.errors import ConfigError
 from streamgroup.kafka.cluster.kafka import KafkaCluster
-from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
 from streamgroup.kafka.cluster.registered import ClusterFromZooKeeper
 from streamgroup.kafka.cluster.requests import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.model import ClusterSnapshot, TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation
+
+if TYPE_CHECKING:
+    from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
 
 
 class Cluster(Protocol):
@@ -63,17 +65,18 @@ def open_cluster(options: ClientOptions, on_change: Callable[[], None] | None = 
 
 def kafka_of(cluster: Cluster, deadline: float) -> KafkaCluster:
     """Return the `KafkaCluster` behind `cluster`. Raises ConfigError if its brokers are Kafka 0.7."""
-    resolved = cluster.resolve(deadline) if isinstance(cluster, ClusterFromZooKeeper) else cluster
-    if isinstance(resolved, Kafka07Cluster):
-        raise ConfigError("cannot use groups of the brokers: Kafka 0.7 keeps groups and offsets in ZooKeeper")
-    return cast("KafkaCluster", resolved)
+    if isinstance(cluster, ClusterFromZooKeeper):
+        cluster = cluster.resolve(deadline)
+        if not isinstance(cluster, KafkaCluster):
+            raise ConfigError("cannot use groups of the brokers: Kafka 0.7 keeps groups and offsets in ZooKeeper")
+    return cast("KafkaCluster", cluster)
 
 
 def kafka07_of(cluster: Cluster, deadline: float) -> Kafka07Cluster:
     """Return the `Kafka07Cluster` behind `cluster`. Raises ConfigError if its brokers are not Kafka 0.7."""
     resolved = cluster.resolve(deadline) if isinstance(cluster, ClusterFromZooKeeper) else cluster
-    if not isinstance(resolved, Kafka07Cluster):
+    if isinstance(resolved, KafkaCluster):
         raise ConfigError(
             "cannot scan for message boundaries: the brokers are Kafka 0.8 or later, where offsets count records"
         )
-    return resolved
+    return cast("Kafka07Cluster", resolved)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.kafka.cluster.kafka import KafkaCluster
-from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
 from streamgroup.kafka.cluster.requests import EpochCheck, EpochEnd, ListedOffset
 from streamgroup.model import ClusterSnapshot, Dialect, TopicPartition
 from streamgroup.options.types import ClientOptions, Isolation
 
 if TYPE_CHECKING:
+    from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster
     from streamgroup.kafka.cluster.registry_reader import RegisteredBrokers, RegistryReader
 
 log = logging.getLogger("streamgroup")
@@ -126,12 +126,15 @@ class ClusterFromZooKeeper:
         dialect = registered.dialect
         if self._inner is None:
             log.info("%s: Kafka %s, brokers %s", self._nodes.where, _VERSIONS[dialect], registered)
-        elif isinstance(self._inner, Kafka07Cluster) is not (dialect is Dialect.KAFKA07):
+        elif isinstance(self._inner, KafkaCluster) is not (dialect is Dialect.KAFKA):
             raise ConfigError(
                 f"cannot continue with {self._nodes.where}: the brokers are now of Kafka {_VERSIONS[dialect]}. "
                 "Restart the query"
             )
         if dialect is Dialect.KAFKA07:
+            # It loads the decoders of Kafka 0.7, which the coordinator of another cluster does not need.
+            from streamgroup.kafka.cluster.kafka07 import Kafka07Cluster  # noqa: PLC0415
+
             return self._inner if isinstance(self._inner, Kafka07Cluster) else Kafka07Cluster(self.options, self._nodes)
         servers = tuple(sorted((broker.host, broker.port) for broker in registered.brokers.values()))
         if isinstance(self._inner, KafkaCluster):
