@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from streamgroup.coordinator.control import channel
 from streamgroup.coordinator.log_output import log_warnings_to_stderr
@@ -59,7 +60,7 @@ _REPEATED = "streamgroup: a task of a transaction was started again"
 _LOSER_WAITS_S = 30.0
 """With speculation, a second copy of a task waits this long to be ended by Spark, because the first one is done."""
 _POLL_S = 0.1
-_WRITTEN = "task int, written string"
+_WRITTEN = StructType([StructField("task", IntegerType()), StructField("written", StringType())])
 
 
 def exactly_once(topic: str | None = None, *, clustered: bool = False, **options: object) -> ExactlyOnceSink:
@@ -140,7 +141,8 @@ class ExactlyOnceSink:
         if writer is None or writer.run != first.run:  # a new run has raised the epoch: the old one would be fenced
             if writer is not None:
                 writer.close()
-            writer = _TransactionWriter(self._options, first, jvm_pid(context))
+            speculates = context.getConf().get("spark.speculation", "false") == "true"
+            writer = _TransactionWriter(self._options, first, jvm_pid(context), speculates=speculates)
             self._writers[first.transactional_id.name] = writer
         # If no source has read a record, there are no offsets to commit.
         writer.write(context, batch, batch_id, moving, clustered=self._clustered)
@@ -177,10 +179,11 @@ def _parts(found: ThreadBatch, requester: Any) -> list[_Part]:
 class _TransactionWriter:
     """Writes the batches of one start of a query, each in a transaction. `first` is its source that names the id."""
 
-    def __init__(self, options: SinkOptions, first: _Part, pid: int) -> None:
+    def __init__(self, options: SinkOptions, first: _Part, pid: int, *, speculates: bool) -> None:
         self.run = first.run
         self._options = options
         self._pid = pid
+        self._speculates = speculates
         self._cluster = KafkaCluster(options.client)
         self._producer = TransactionalProducer(first.transactional_id)
         self._stored: dict[tuple[str, TopicPartition], int] = {}
@@ -326,27 +329,24 @@ class _TransactionWriter:
         self, context: SparkContext, batch: DataFrame, transaction: Transaction, *, clustered: bool
     ) -> int:
         """Write all rows, and return their number. Raises TransactionAbortedError if Spark has run a task again."""
-        rows, options = batch, self._options
-        partitions = _partitions_of(rows)
-        if partitions > 1 and not clustered:
-            from streamgroup.executor.write.sink_writer import PLACED  # noqa: PLC0415
+        rows, options, packed = batch, self._options, frozenset[str]()
+        partitions = 1 if clustered else _partitions_of(rows)
+        if partitions > 1:
+            from streamgroup.executor.write.sink_writer import PACKED  # noqa: PLC0415
 
-            # Spark computes the size of an Arrow batch over all columns after each row, so only those needed go on.
-            names = {"partition", "value", "timestamp", *({"key", "headers"} & set(batch.columns))}
-            names |= set() if options.topic else {"topic"}
-            schema = ", ".join(f"{name} {kind}" for name, (_, kind) in PLACED.items() if name in names)
-            rows = rows.mapInArrow(Place(options, frozenset(names)), schema)
-            places = sorted(names & {"topic", "partition"})
-            rows = rows.repartition(min(partitions, context.defaultParallelism), *places)
+            # Spark would convert each row five times on its way through a shuffle, so many of them travel as one.
+            packed = frozenset({"value", "timestamp", *({"key", "headers"} & set(batch.columns))})
+            tasks = min(partitions, context.defaultParallelism)
+            rows = rows.mapInArrow(Pack(options, packed, tasks), PACKED).repartitionById(tasks, "task")
             options = replace(options, include_timestamp=True)
         is_kept = _has_shuffle(rows)
         if is_kept:
             # If Spark loses the output of a shuffle it runs the stage after it again, with attempt number 0, so a task
             # could not refuse to write. A stage that reads a local checkpoint is not run again.
             rows = rows.localCheckpoint()
-        speculates = context.getConf().get("spark.speculation", "false") == "true"
         try:
-            found = rows.mapInArrow(Write(options, transaction, speculates=speculates), _WRITTEN).collect()
+            writing = Write(options, transaction, packed, speculates=self._speculates)
+            found = rows.mapInArrow(writing, _WRITTEN).collect()
         except Exception as error:
             if _REPEATED in str(error):
                 raise TransactionAbortedError(
@@ -391,30 +391,35 @@ def _unpersist(context: Any, rows: Any) -> None:
     context._jsc.sc().unpersistRDD(rows._jdf.queryExecution().logical().rdd().id(), False)
 
 
-class Place(PromptInTasks):
-    """The function of the tasks that choose the partition of each row."""
+class Pack(PromptInTasks):
+    """The function of the tasks that choose the partition of each row, and pack the rows of each partition."""
 
-    def __init__(self, options: SinkOptions, names: frozenset[str]) -> None:
-        self._options, self._names = options, names
+    def __init__(self, options: SinkOptions, names: frozenset[str], tasks: int) -> None:
+        self._options, self._names, self._tasks = options, names, tasks
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from streamgroup.executor.write.sink_writer import place  # noqa: PLC0415  (the driver does not write)
+        from streamgroup.executor.write.sink_writer import pack_rows  # noqa: PLC0415  (the driver does not write)
 
         log_warnings_to_stderr()
-        yield from place(batches, self._options, self._names)
+        yield from pack_rows(batches, self._options, self._names, self._tasks)
         exempt_modules()
 
 
 class Write(PromptInTasks):
-    """The function of the tasks that write a batch: it takes their rows and returns one row with the result."""
+    """The function of the tasks that write a batch: it takes their rows and returns one row with the result.
 
-    def __init__(self, options: SinkOptions, transaction: Transaction, *, speculates: bool) -> None:
-        self._options, self._transaction, self._speculates = options, transaction, speculates
+    `packed` has the columns of records that `Pack` has packed, none if the rows come as they are.
+    """
+
+    def __init__(
+        self, options: SinkOptions, transaction: Transaction, packed: frozenset[str], *, speculates: bool
+    ) -> None:
+        self._options, self._transaction, self._packed, self._speculates = options, transaction, packed, speculates
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415
 
-        from streamgroup.executor.write.sink_writer import write  # noqa: PLC0415
+        from streamgroup.executor.write.sink_writer import unpack_rows, write  # noqa: PLC0415
 
         log_warnings_to_stderr()
         context = TaskContext.get()
@@ -423,10 +428,11 @@ class Write(PromptInTasks):
             if self._speculates:
                 time.sleep(_LOSER_WAITS_S)
             raise TransactionAbortedError(_REPEATED)
-        totals = write(batches, self._options, self._transaction)
-        rows = [(tp.topic, tp.partition, part.records) for tp, part in totals.partitions.items()]
+        rows = unpack_rows(batches, self._packed) if self._packed else batches
+        totals = write(rows, self._options, self._transaction)
+        written = [(tp.topic, tp.partition, part.records) for tp, part in totals.partitions.items()]
         exempt_modules()
         yield pa.RecordBatch.from_pydict(
-            {"task": [context.partitionId()], "written": [json.dumps(rows)]},
+            {"task": [context.partitionId()], "written": [json.dumps(written)]},
             pa.schema([("task", pa.int32()), ("written", pa.string())]),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import numpy as np
@@ -43,31 +44,67 @@ def write(
         return producer.written
 
 
-def place(batches: Iterable[pa.RecordBatch], options: SinkOptions, names: Collection[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `batches` with the places of their records, in the columns `names` of `PLACED`.
+RECORDS: Mapping[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+"""The columns of the records that `pack_rows` may yield, with their types."""
+PACKED = "task int, topic string, partition int, records binary"
+"""The columns that `pack_rows` yields."""
+_PACKED = pa.schema([("task", pa.int32()), ("topic", pa.string()), ("partition", pa.int32()), ("records", pa.binary())])
+_PACK_BYTES = 4 << 20
 
-    These have the topic, the partition and the timestamp of each record. The rows of a partition keep their order.
-    Nothing is written. Raises as `write` does.
+
+def pack_rows(
+    batches: Iterable[pa.RecordBatch], options: SinkOptions, names: Collection[str], tasks: int
+) -> Iterator[pa.RecordBatch]:
+    """Choose the partitions of all rows, and yield few large rows: many records of one partition in each.
+
+    `records` is an Arrow IPC message with the columns `names` of RECORDS, of some 4 MB at most unless a record is
+    larger. The records of a partition keep their order. `task` is which of `tasks` is to write the partition, from 0
+    on. Nothing is written. Raises as `write` does.
     """
-    schema = pa.schema([(name, kind) for name, (kind, _) in PLACED.items() if name in names])
+    schema = _schema_of(names)
     with PRODUCERS.lend((options.client, options.producer)) as producer:
         writer = SinkWriter(producer, options)
-        for batch in batches:
-            yield from writer.place(batch, schema)
+        for batch in _gathered(batches):
+            for tp, records in writer.pack(batch, schema):
+                task = (zlib.crc32(tp.topic.encode()) + tp.partition) % tasks
+                columns = [pa.array([value], kind) for value, kind in zip((task, *tp), _PACKED.types, strict=False)]
+                yield pa.RecordBatch.from_arrays([*columns, _binary(records)], schema=_PACKED)
 
 
-PLACED: Mapping[str, tuple[pa.DataType, str]] = {
-    "topic": (pa.string(), "string"),
-    "partition": (pa.int32(), "int"),
-    "key": (pa.binary(), "binary"),
-    "value": (pa.binary(), "binary"),
-    "headers": (
-        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-        "array<struct<key:string,value:binary>>",
-    ),
-    "timestamp": (pa.timestamp("us", "UTC"), "timestamp"),
-}
-"""The columns that `place` may yield, with their types in Arrow and in Spark."""
+def unpack_rows(batches: Iterable[pa.RecordBatch], names: Collection[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that `pack_rows` has packed, with their topic and partition. The records are not copied."""
+    schema = _schema_of(names)
+    for batch in batches:
+        for _, topic, partition, records in zip(*batch.columns, strict=True):
+            rows = pa.ipc.read_record_batch(records.as_buffer(), schema)
+            places = [pa.repeat(topic, len(rows)), pa.repeat(partition, len(rows))]
+            yield pa.RecordBatch.from_arrays([*places, *rows.columns], ["topic", "partition", *schema.names])
+
+
+def _binary(data: pa.Buffer) -> pa.Array:
+    """Return an array of `data` alone, without a copy."""
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(np.array([0, data.size], np.int32)), data])
+
+
+def _schema_of(names: Collection[str]) -> pa.Schema:
+    return pa.schema([(name, kind) for name, kind in RECORDS.items() if name in names])
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield `batches` as fewer ones, so that a topic with many partitions does not get many small rows."""
+    few: list[pa.RecordBatch] = []
+    for batch in batches:
+        few.append(batch)
+        if sum(one.nbytes for one in few) >= _PACK_BYTES:
+            yield pa.concat_batches(few)
+            few = []
+    if few:
+        yield pa.concat_batches(few)
 
 
 class SinkWriter:
@@ -104,30 +141,30 @@ class SinkWriter:
         if len(columns):
             self._producer.append(list(self._payloads(columns, records)))
 
-    def place(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of `batch` with the places of their records. See `place` of the module."""
+    def pack(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[tuple[TopicPartition, pa.Buffer]]:
+        """Yield the records of `batch`, packed, in pieces of one partition. See `pack_rows` of the module."""
         columns, records = self._rows.read(batch)
         if not len(columns):
             return
-        routes = self._route(columns, self._producer.encoder.sizes(records))
+        sizes = self._producer.encoder.sizes(records)
+        routes = self._route(columns, sizes)
         if routes.order is not None:
-            records = records.take(routes.order)
-        counts = [span.stop - span.start for span in routes.spans]
-        partitions = np.repeat(np.array([span.partition.partition for span in routes.spans], np.int32), counts)
+            records, sizes = records.take(routes.order), sizes[routes.order]
         columns_of = {
-            "partition": pa.array(partitions),
             "key": records.key,
             "value": records.value,
             "headers": records.headers,
             "timestamp": pa.array(records.timestamp_ms * 1000, pa.timestamp("us", "UTC")),
         }
-        if "topic" in schema.names:
-            columns_of["topic"] = pa.array(np.repeat([span.partition.topic for span in routes.spans], counts))
         arrays = [columns_of[name] for name in schema.names]
         filled = [pa.nulls(len(records)) if array is None else array for array in arrays]
-        yield pa.RecordBatch.from_arrays(
+        rows = pa.RecordBatch.from_arrays(
             [array.cast(kind) for array, kind in zip(filled, schema.types, strict=True)], schema=schema
         )
+        ends = np.cumsum(sizes)
+        for span in routes.spans:
+            for start, stop, _ in _cut(span, ends, _PACK_BYTES):
+                yield span.partition, rows.slice(start, stop - start).serialize()
 
     def _route_again(self, topic: str, records: RecordSlices) -> list[Placed]:
         """Choose partitions for records again, because the topic no longer has the first ones."""

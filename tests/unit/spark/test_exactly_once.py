@@ -24,7 +24,7 @@ class Writer(_TransactionWriter):
     """Its attempts end with these errors, None for one that is committed; its aborts with `aborted`."""
 
     def __init__(self, errors: Sequence[Exception | None], aborted: FencedError | None) -> None:
-        super().__init__(OPTIONS, _Part("run", 1, "g", TransactionalId("id", 1000), (), {}), 0)
+        super().__init__(OPTIONS, _Part("run", 1, "g", TransactionalId("id", 1000), (), {}), 0, speculates=False)
         self._errors: Iterator[Exception | None] = iter(errors)
         self._aborted = aborted
         self.attempts = 0

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,15 @@ from streamgroup.errors import EncodeError, ErrorCode, RecordTooLargeError, Unkn
 from streamgroup.executor.pools import ProducerPool
 from streamgroup.executor.write import sink_writer
 from streamgroup.executor.write.producer import RecordSlices, TaskProducer
-from streamgroup.executor.write.sink_writer import BatchMemory, RowReader, SinkWriter, write
+from streamgroup.executor.write.sink_writer import (
+    RECORDS,
+    BatchMemory,
+    RowReader,
+    SinkWriter,
+    pack_rows,
+    unpack_rows,
+    write,
+)
 from streamgroup.executor.write.written import PartitionWritten, WriteTotals
 from streamgroup.kafka.producer.batch import NO_IDENTITY, ProducerIdentity
 from streamgroup.kafka.wire.messages.topics import DescribeConfigsRequest
@@ -29,6 +38,10 @@ from tests.waiting import wait_until
 
 Start = Callable[..., ScriptedCluster]
 Open = Callable[..., TaskProducer]
+
+
+HEADER = 61
+"""The bytes of a batch before its records, among them the checksum and the sequence number."""
 
 
 def sink_options(cluster: ScriptedCluster, topic: str | None = TOPIC, **others: Any) -> SinkOptions:
@@ -57,6 +70,62 @@ def test_rows_lie_in_the_topics_that_they_name(start_cluster: Start) -> None:
     topics = pa.array(["one", "two", "one"])
     write([rows([b"a", b"b", b"c"], topic=topics)], sink_options(cluster, topic=None))
     assert (cluster.values("one", 0), cluster.values("two", 0)) == ([b"a", b"c"], [b"b"])
+
+
+def packed(options: SinkOptions, *names: str, batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """The rows of `pack_rows`, which `unpack_rows` and `write` have written."""
+    found = list(pack_rows(batches, options, names, 2))
+    assert write(unpack_rows(found, names), replace(options, topic=None, include_timestamp=True)).records
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def test_packed_rows_are_written_as_they_would_have_been(start_cluster: Start) -> None:
+    cluster = start_cluster(2, {"one": 3, "two": 1})
+    topics = pa.array(["one", "two", "one", "one"])
+    headers = pa.array([[{"key": "h", "value": b"1"}], None, [], [{"key": "h", "value": None}]], RECORDS["headers"])
+    keys = pa.array([b"k", None, b"", b"l"], pa.binary())
+    times = pa.array([1_000_000, 2_000_000, 3_000_000, 4_000_000], pa.timestamp("us", "UTC"))
+    batch = rows(
+        [b"a", b"b", None, b"d"],
+        topic=topics,
+        key=keys,
+        headers=headers,
+        timestamp=times,
+        partition=partitions(2, 0, 0, 2),
+    )
+    options = sink_options(cluster, topic=None)
+    plain = replace(options, include_timestamp=True)
+    assert len(packed(plain, *RECORDS, batches=[batch])) == 3
+    write([batch], plain)
+    for topic, partition in ("one", 0), ("one", 2), ("two", 0):
+        ours, other = ([*reference.split(appended.data)] for appended in cluster.log(topic, partition))
+        assert [data[HEADER:] for _, data in ours] == [data[HEADER:] for _, data in other]
+
+
+def test_many_rows_are_packed_into_few_and_keep_their_order(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [b"%d" % n for n in range(1000)]
+    batches = [rows(values[i : i + 10], partition=partitions(*(n % 2 for n in range(10)))) for i in range(0, 1000, 10)]
+    found = packed(sink_options(cluster), "value", "timestamp", batches=batches)
+    assert [(row["topic"], row["partition"]) for row in found] == [(TOPIC, 0), (TOPIC, 1)]
+    assert sorted(row["task"] for row in found) == [0, 1]
+    assert cluster.values(TOPIC, 0) == values[::2]
+    assert cluster.values(TOPIC, 1) == values[1::2]
+    monkeypatch.setattr(sink_writer, "_PACK_BYTES", 2000)
+    assert len(packed(sink_options(cluster), "value", "timestamp", batches=batches)) > 10
+    assert cluster.values(TOPIC, 0) == values[::2] * 2
+
+
+def test_no_rows_are_packed_into_none(cluster: ScriptedCluster) -> None:
+    assert [len(batch) for batch in pack_rows([rows([])], sink_options(cluster), ["value", "timestamp"], 2)] == []
+    assert list(pack_rows([], sink_options(cluster), ["value", "timestamp"], 2)) == []
+    assert list(unpack_rows([], ["value", "timestamp"])) == []
+
+
+def test_a_row_that_cannot_be_written_is_not_packed(cluster: ScriptedCluster) -> None:
+    with pytest.raises(UnknownPartition):
+        list(pack_rows([rows([b"a"], partition=partitions(7))], sink_options(cluster), ["value", "timestamp"], 2))
 
 
 def test_a_task_without_rows_writes_nothing(cluster: ScriptedCluster) -> None:
