@@ -1,7 +1,7 @@
 """ZooKeeper's nodes and operations as plain values, without a client.
 
 `group/registry/` decides with these values, `zookeeper/` executes them, and the simulation replays them. A leaf module:
-it imports nothing of this package.
+it imports nothing of this package but `frozen`.
 """
 
 from __future__ import annotations

@@ -334,7 +334,7 @@ class _TransactionWriter:
         if partitions > 1:
             from streamgroup.executor.write.sink_writer import PACKED  # noqa: PLC0415
 
-            # Spark would convert each row five times on its way through a shuffle, so many of them travel as one.
+            # Spark converts each row several times on its way through a shuffle, so many of them travel as one.
             packed = frozenset({"value", "timestamp", *({"key", "headers"} & set(batch.columns))})
             tasks = min(partitions, context.defaultParallelism)
             rows = rows.mapInArrow(Pack(options, packed, tasks), PACKED).repartitionById(tasks, "task")
@@ -342,7 +342,9 @@ class _TransactionWriter:
         is_kept = _has_shuffle(rows)
         if is_kept:
             # If Spark loses the output of a shuffle it runs the stage after it again, with attempt number 0, so a task
-            # could not refuse to write. A stage that reads a local checkpoint is not run again.
+            # could not refuse to write. A stage that reads a local checkpoint is not run again. If it loses a part of
+            # the shuffle before, tasks that pack again may choose other partitions: Spark notices by its checksums
+            # (spark.sql.shuffle.orderIndependentChecksum) and runs all of both stages again.
             rows = rows.localCheckpoint()
         try:
             writing = Write(options, transaction, packed, speculates=self._speculates)

@@ -55,6 +55,7 @@ PACKED = "task int, topic string, partition int, records binary"
 """The columns that `pack_rows` yields."""
 _PACKED = pa.schema([("task", pa.int32()), ("topic", pa.string()), ("partition", pa.int32()), ("records", pa.binary())])
 _PACK_BYTES = 4 << 20
+_UNPACK_BYTES = 1 << 20
 
 
 def pack_rows(
@@ -69,7 +70,7 @@ def pack_rows(
     schema = _schema_of(names)
     with PRODUCERS.lend((options.client, options.producer)) as producer:
         writer = SinkWriter(producer, options)
-        for batch in _gathered(batches):
+        for batch in _gathered(batches, _PACK_BYTES):
             for tp, records in writer.pack(batch, schema):
                 task = (zlib.crc32(tp.topic.encode()) + tp.partition) % tasks
                 columns = [pa.array([value], kind) for value, kind in zip((task, *tp), _PACKED.types, strict=False)]
@@ -77,13 +78,21 @@ def pack_rows(
 
 
 def unpack_rows(batches: Iterable[pa.RecordBatch], names: Collection[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that `pack_rows` has packed, with their topic and partition. The records are not copied."""
+    """Yield the rows that `pack_rows` has packed, with their topic and partition.
+
+    They are copied, so that a few of them do not keep a whole batch of Spark in memory. Small pieces of several
+    partitions are yielded together.
+    """
     schema = _schema_of(names)
-    for batch in batches:
-        for _, topic, partition, records in zip(*batch.columns, strict=True):
-            rows = pa.ipc.read_record_batch(records.as_buffer(), schema)
-            places = [pa.repeat(topic, len(rows)), pa.repeat(partition, len(rows))]
-            yield pa.RecordBatch.from_arrays([*places, *rows.columns], ["topic", "partition", *schema.names])
+
+    def unpacked() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for _, topic, partition, records in zip(*batch.columns, strict=True):
+                rows = pa.ipc.read_record_batch(records.as_buffer(), schema)
+                places = [pa.repeat(topic, len(rows)), pa.repeat(partition, len(rows))]
+                yield pa.RecordBatch.from_arrays([*places, *rows.columns], ["topic", "partition", *schema.names])
+
+    yield from _gathered(unpacked(), _UNPACK_BYTES)
 
 
 def _binary(data: pa.Buffer) -> pa.Array:
@@ -95,14 +104,16 @@ def _schema_of(names: Collection[str]) -> pa.Schema:
     return pa.schema([(name, kind) for name, kind in RECORDS.items() if name in names])
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield `batches` as fewer ones, so that a topic with many partitions does not get many small rows."""
+def _gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `batches` in copies of at least `size` bytes each, but for the last one."""
     few: list[pa.RecordBatch] = []
+    gathered = 0
     for batch in batches:
         few.append(batch)
-        if sum(one.nbytes for one in few) >= _PACK_BYTES:
+        gathered += batch.nbytes
+        if gathered >= size:
             yield pa.concat_batches(few)
-            few = []
+            few, gathered = [], 0
     if few:
         yield pa.concat_batches(few)
 

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -75,7 +76,7 @@ def test_rows_lie_in_the_topics_that_they_name(start_cluster: Start) -> None:
 def packed(options: SinkOptions, *names: str, batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
     """The rows of `pack_rows`, which `unpack_rows` and `write` have written."""
     found = list(pack_rows(batches, options, names, 2))
-    assert write(unpack_rows(found, names), replace(options, topic=None, include_timestamp=True)).records
+    assert write(unpack_rows(found, names), replace(options, include_timestamp=True)).records
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -115,6 +116,20 @@ def test_many_rows_are_packed_into_few_and_keep_their_order(
     monkeypatch.setattr(sink_writer, "_PACK_BYTES", 2000)
     assert len(packed(sink_options(cluster), "value", "timestamp", batches=batches)) > 10
     assert cluster.values(TOPIC, 0) == values[::2] * 2
+
+
+def test_small_pieces_of_many_partitions_are_written_together(cluster: ScriptedCluster) -> None:
+    batch = rows([b"a", b"b", b"c"], partition=partitions(0, 1, 0))
+    (unpacked,) = unpack_rows(pack_rows([batch], sink_options(cluster), ["value"], 2), ["value"])
+    assert unpacked.to_pydict() == {"topic": [TOPIC] * 3, "partition": [0, 0, 1], "value": [b"a", b"c", b"b"]}
+
+
+def test_gathering_takes_no_longer_for_each_batch_the_more_there_are() -> None:
+    few, many = ([rows([b"a"])] * n for n in (100, 3000))
+    started = time.process_time()
+    assert [len(batch) for batch in sink_writer._gathered(many, 1 << 30)] == [3000]
+    assert time.process_time() - started < 2
+    assert [len(batch) for batch in sink_writer._gathered(few, few[0].nbytes * 40)] == [40, 40, 20]
 
 
 def test_no_rows_are_packed_into_none(cluster: ScriptedCluster) -> None:
