@@ -16,7 +16,7 @@ def frozen(cls: type[T]) -> type[T]:
     `dataclass` compiles six methods for each class, which took a process of a query 0.3 s of the CPU for the classes of
     this package. Here it compiles `__init__` alone. Values are equal if their classes and fields are, have a hash, and
     are shown with their fields, unless the class says otherwise: one with `__eq__` also defines `__hash__`. The type
-    checker finds assignments to a field. There is no check at run time, so values are also made faster.
+    checker rejects assignments to fields. Nothing checks them at run time, so values are also created faster.
     """
     own = set(vars(cls))
     made = dataclasses.dataclass(slots=True, eq=False, repr=False)(cls)

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from streamgroup.coordinator.control import channel
@@ -144,7 +145,7 @@ class ExactlyOnceSink:
             speculates = context.getConf().get("spark.speculation", "false") == "true"
             writer = _TransactionWriter(self._options, first, jvm_pid(context), speculates=speculates)
             self._writers[first.transactional_id.name] = writer
-        # If no source has read a record, there are no offsets to commit.
+        # If the sources have read no records, there are no offsets to commit.
         writer.write(context, batch, batch_id, moving, clustered=self._clustered)
         if moving:
             found.mark_stored()
@@ -332,12 +333,14 @@ class _TransactionWriter:
         rows, options, packed = batch, self._options, frozenset[str]()
         partitions = 1 if clustered else _partitions_of(rows)
         if partitions > 1:
-            from streamgroup.executor.write.sink_writer import PACKED  # noqa: PLC0415
+            from streamgroup.executor.write.sink_writer import PACKED  # noqa: PLC0415  (loads pyarrow)
 
             # Spark converts each row several times on its way through a shuffle, so many of them travel as one.
             packed = frozenset({"value", "timestamp", *({"key", "headers"} & set(batch.columns))})
             tasks = min(partitions, context.defaultParallelism)
-            rows = rows.mapInArrow(Pack(options, packed, tasks), PACKED).repartitionById(tasks, "task")
+            rows = rows.mapInArrow(Pack(options, packed, tasks), from_arrow_schema(PACKED)).repartitionById(
+                tasks, "task"
+            )
             options = replace(options, include_timestamp=True)
         is_kept = _has_shuffle(rows)
         if is_kept:

@@ -51,9 +51,8 @@ RECORDS: Mapping[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
 }
 """The columns of the records that `pack_rows` may yield, with their types."""
-PACKED = "task int, topic string, partition int, records binary"
+PACKED = pa.schema([("task", pa.int32()), ("topic", pa.string()), ("partition", pa.int32()), ("records", pa.binary())])
 """The columns that `pack_rows` yields."""
-_PACKED = pa.schema([("task", pa.int32()), ("topic", pa.string()), ("partition", pa.int32()), ("records", pa.binary())])
 _PACK_BYTES = 4 << 20
 _UNPACK_BYTES = 1 << 20
 
@@ -73,8 +72,8 @@ def pack_rows(
         for batch in _gathered(batches, _PACK_BYTES):
             for tp, records in writer.pack(batch, schema):
                 task = (zlib.crc32(tp.topic.encode()) + tp.partition) % tasks
-                columns = [pa.array([value], kind) for value, kind in zip((task, *tp), _PACKED.types, strict=False)]
-                yield pa.RecordBatch.from_arrays([*columns, _binary(records)], schema=_PACKED)
+                columns = [pa.array([value], kind) for value, kind in zip((task, *tp), PACKED.types, strict=False)]
+                yield pa.RecordBatch.from_arrays([*columns, _binary(records)], schema=PACKED)
 
 
 def unpack_rows(batches: Iterable[pa.RecordBatch], names: Collection[str]) -> Iterator[pa.RecordBatch]:

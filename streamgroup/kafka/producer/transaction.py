@@ -251,7 +251,7 @@ class TransactionalProducer:
         code = yield from self._ask_to_end(committed=False)
         if code in _FENCED:
             raise self.id.refused(code, "abort the transaction")
-        if code or not self._is_v2:  # another code: there is no open transaction
+        if code or not self._is_v2:  # an error code means that no transaction is open
             yield from self._raise_epoch()
 
     def commit(self, groups: Sequence[GroupOffsets]) -> Dialogue[Ended]:

@@ -63,6 +63,6 @@ def test_no_attempt_follows_if_another_run_has_taken_over() -> None:
 
 
 def test_a_commit_without_an_answer_ends_the_query_with_its_own_error() -> None:
-    """If it was carried out, an abort is refused, though nobody has taken over."""
+    """If the commit was carried out, the brokers refuse the abort, although no other run has taken over."""
     with pytest.raises(TransportError):
         attempts([UNANSWERED], FENCED)
