@@ -93,7 +93,7 @@ def test_two_queries_without_a_group_both_read_everything_from_where_they_starte
     more = load.send(30)
     for sunk in queries:
         wait_until(lambda sunk=sunk: have(sunk, new, more), "all of both", TIMEOUT_S)
-    assert groups(kafka4) == before
+    assert groups(kafka4) <= before  # Kafka removes groups of earlier tests meanwhile
 
 
 def test_starting_offsets_by_timestamp_and_a_batch_that_waits_until_it_is_worth_it(
