@@ -232,12 +232,14 @@ class ConsumerMembership(GroupMember):
 
     def _wait_for_the_instance(self, response: m.ConsumerGroupHeartbeatResponse) -> None:
         """Wait until the session of a static member's ended process expires. A running one never leaves."""
+        if self._was_member:  # this process may hold the place: the answer to its join was lost
+            self._refused_since = None
+            self._refused(Purpose.CONSUMER_JOIN, response.error_code)
+            return
         if self._refused_since is None:
             self._refused_since = self._now
-            if not self._was_member:
-                self._note(WARNING, _UNRELEASED.format(instance=self._config.instance_id))
-        waited = self._now - self._refused_since
-        if waited > self._config.dead_member_s:
+            self._note(WARNING, _UNRELEASED.format(instance=self._config.instance_id))
+        if self._now - self._refused_since > self._config.dead_member_s:
             code, message = response.error_code, response.error_message
             self._fail(fatal_error(code, Purpose.CONSUMER_JOIN.doing, self._config, message or ""))
         else:

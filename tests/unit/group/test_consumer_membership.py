@@ -444,6 +444,21 @@ def test_a_static_member_whose_place_is_not_freed_fails() -> None:
     assert "another running member has group.instance.id 's'" in str(again.failure)
 
 
+def test_a_static_member_whose_place_was_freed_leaves_it_if_the_answer_to_its_join_is_lost() -> None:
+    world = ConsumerWorld(2, dead_member_s=50)
+    a = world.query("A", instance_id="s")
+    world.queries.remove(a)
+    again = world.query("A2", instance_id="s")
+    while world.group.members:
+        world.run(0.05)
+    world.silent = {ConsumerGroupHeartbeatRequest}
+    world.run(5)
+    assert again.membership.member_id in world.group.members
+    world.silent = set()
+    world.run(40)
+    assert (held(again), again.failure) == ([[0, 1]], None)
+
+
 def test_a_join_whose_answer_is_lost_succeeds_again() -> None:
     world = ConsumerWorld(2, release=OLDEST)
     world.silent = {ConsumerGroupHeartbeatRequest}
