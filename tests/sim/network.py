@@ -106,6 +106,7 @@ class Line(Stalling):
         self._inbox: deque[tuple[int, Any]] = deque()
         self._outward = network.clock.now + 2 * network.latency()  # the handshake
         self._back = 0.0
+        self._held_until = 0.0
 
     def send(self, send: Send) -> None:
         """Put a request on the connection."""
@@ -119,9 +120,15 @@ class Line(Stalling):
         network = self._network
         until = max(stalled_until, network.cut_until)
         if network.clock.now < until:
+            self._held_until = max(self._held_until, until)
             network.clock.at(until, act)
             return True
         return False
+
+    def heal(self) -> None:
+        """Stall no more. What is sent from now on does not overtake what has been held up."""
+        super().heal()
+        self._outward, self._back = max(self._outward, self._held_until), max(self._back, self._held_until)
 
     def _arrive(self, token: int, request: Any) -> None:
         if self._reset or (self.open and self._delayed(partial(self._arrive, token, request), self.stalled_until)):

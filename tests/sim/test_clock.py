@@ -1,12 +1,19 @@
-"""The simulated clock ends a world in which something repeats without letting time go by."""
+"""The simulated clock ends a world that repeats something in no time, and a simulated connection keeps the order."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from streamgroup.group.events import Lane
 from tests.sim import checker as words
 from tests.sim.checker import Violation
 from tests.sim.clock import Endless, SimulatedClock, Sleep, Steps, Thread, Until
+from tests.sim.network import Line, Network
 from tests.sim.runs import plan_of
 from tests.sim.world import World
 
@@ -78,3 +85,28 @@ def test_a_process_that_is_killed_in_its_pause_takes_no_request_when_the_pause_e
 
     world.run(5.0, director=director)
     assert [process.run.shutdown.wanted for process in killed] == [False]
+
+
+def test_nothing_overtakes_what_a_connection_has_held_up_when_it_stalls_no_more() -> None:
+    clock = SimulatedClock()
+    served: list[str] = []
+
+    def serve(node: int, request: str, answer: Callable[[int], None], process: Any) -> None:
+        served.append(request)
+        answer(0)
+
+    broker: Any = SimpleNamespace(crashed=(), version=lambda api: 0, handle=serve)
+    process: Any = SimpleNamespace(hear=lambda act: act(), answered=lambda line, token, response: None)
+    line = Line(Network(clock, random.Random(1), 0.01), broker, process, Lane.COORDINATOR, 1)
+
+    def send(request: str) -> None:
+        asked: Any = SimpleNamespace(token=len(line.unanswered), api=None, build=lambda version: request)
+        line.send(asked)
+
+    line.stall(5.0)
+    send("first")
+    clock.run_until(1.0)
+    line.heal()
+    send("second")
+    clock.run_until(10.0)
+    assert served == ["first", "second"]
