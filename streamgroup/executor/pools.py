@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.executor.write.producer import TaskProducer
 from streamgroup.kafka.net.connection import Connection
 from streamgroup.model import Dialect
-from streamgroup.options.types import ClientOptions, ProducerOptions
+from streamgroup.options.types import ClientOptions
 
 
 class Closable(Protocol):
@@ -128,16 +127,6 @@ class ProducerPool(Generic[ProducerKey, Lent]):
 
     def clear(self) -> None:
         self._idle.clear()
-
-
-def _open(key: tuple[ClientOptions, ProducerOptions]) -> TaskProducer:
-    return TaskProducer(*key)
-
-
-PRODUCERS = ProducerPool(_open)
-"""The producers of this process for Kafka 0.8 and later."""
-TRANSACTIONAL_PRODUCERS = ProducerPool(_open)
-"""The producers of this process that write in transactions."""
 
 
 MAX_KEPT = 64

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from streamgroup.errors import StreamGroupError
-from streamgroup.executor.pools import PRODUCERS
+from streamgroup.executor.write.producer import PRODUCERS
 from streamgroup.executor.write.sink_writer import SinkWriter, write
 from streamgroup.options.parse import parse_sink
 from streamgroup.testing import Direction, End, Fault, KafkaServer

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamgroup.executor.pools import POOL, PRODUCERS
+from streamgroup.executor.pools import POOL
+from streamgroup.executor.write.producer import PRODUCERS
 from streamgroup.kafka.net.handshake import RELEASE_MEMORY
 
 

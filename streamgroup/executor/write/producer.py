@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self, cast
 import numpy as np
 
 from streamgroup.errors import ConfigError, DeliveryTimeoutError, EncodeError, StreamGroupError
+from streamgroup.executor.pools import ProducerPool
 from streamgroup.executor.write.produce_links import ProduceLinks
 from streamgroup.executor.write.written import WriteTotals
 from streamgroup.kafka.net.requester import requester_of
@@ -439,3 +440,13 @@ class TaskClock:
         if self._paused_at is not None:
             self._left_out += self._clock() - self._paused_at
             self._paused_at = None
+
+
+def _open(key: tuple[ClientOptions, ProducerOptions]) -> TaskProducer:
+    return TaskProducer(*key)
+
+
+PRODUCERS = ProducerPool(_open)
+"""The producers of this process for Kafka 0.8 and later."""
+TRANSACTIONAL_PRODUCERS = ProducerPool(_open)
+"""The producers of this process that write in transactions."""

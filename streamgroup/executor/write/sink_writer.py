@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroup.errors import UnknownPartition
-from streamgroup.executor.pools import PRODUCERS, TRANSACTIONAL_PRODUCERS
-from streamgroup.executor.write.producer import Placed, RecordSlices, TaskProducer
+from streamgroup.executor.write.producer import PRODUCERS, TRANSACTIONAL_PRODUCERS, Placed, RecordSlices, TaskProducer
 from streamgroup.executor.write.written import WriteTotals
 from streamgroup.kafka.producer.columns import SinkColumns, read_columns
 from streamgroup.kafka.producer.partitioners import Partitioner, ProducerTopic

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamgroup.errors import EncodeError
 from streamgroup.kafka.records.fields import Longs
@@ -219,6 +218,8 @@ def _marks(array: pa.Array) -> Longs:
 
 def _join(pieces: Sequence[Any]) -> pa.Array:
     """Return one element per row: its pieces one behind the other, where null is nothing."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - it takes long, and a task that reads needs none of it
+
     return pc.binary_join_element_wise(*pieces, _NOTHING, null_handling="replace", null_replacement=b"")
 
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamgroup.errors import EncodeError
 from streamgroup.kafka.records.fields import Longs
@@ -157,6 +156,8 @@ def _headers(headers: pa.Array | None) -> tuple[Longs | None, BinaryColumn, Bina
     """Return the index of each record's first header, and the columns of keys and values."""
     if headers is None or headers.null_count == len(headers):
         return _NO_HEADERS
+    import pyarrow.compute as pc  # noqa: PLC0415 - it takes long, and a task that reads needs none of it
+
     kind = headers.type
     if not ((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_struct(kind.value_type)):
         raise TypeError(f"the column headers is {kind}: expected a list of structs of key and value")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from streamgroup.executor.pools import POOL, PRODUCERS
+from streamgroup.executor.pools import POOL
 from streamgroup.executor.read.cursor import SIZES
 from streamgroup.executor.read.read_replicas import REPLICAS
-from streamgroup.executor.write.producer import TaskProducer
+from streamgroup.executor.write.producer import PRODUCERS, TaskProducer
 from streamgroup.executor.write.sink_writer07 import PRODUCERS07
 from tests.fakes.broker07 import start_broker07
 from tests.fakes.scripted_cluster import ScriptedCluster
