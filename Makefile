@@ -105,8 +105,8 @@ pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars download
 # lower priority: with all of them at once each got so little of two cores that tests missed their time limits. Their
 # output comes when they end, that of the others at once: make passes on what a make in a recipe prints.
 test: $(STAMP) ## all tests but the long ones: real brokers, real Spark
-	$(MAKE) --jobs 3 --output-sync=line lint imports jars
-	$(MAKE) --jobs 3 --output-sync=target with-servers unit-1 unit-2 unit-3 simulation types MARK= NICE="nice -n 5"
+	$(MAKE) lint
+	$(MAKE) --jobs 3 --output-sync=target with-servers unit-1 unit-2 unit-3 simulation types imports MARK= NICE="nice -n 5"
 	$(MAKE) timing
 
 .PHONY: with-servers with-servers-at-once simulation

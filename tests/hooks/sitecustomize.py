@@ -8,8 +8,11 @@ processor for every query. The jobs that `tests/spark/test_jobs.py` submits run 
 In the tests of faults it installs the points at which processes are killed (`named_points.py`).
 """
 
+import gc
 import os
 import sys
+
+gc.set_threshold(50_000)  # the collections during imports take a tenth of the CPU time of a process that starts
 
 ARCHIVES = (".zip", ".jar")
 sys.path[:] = [place for place in sys.path if not place.endswith(ARCHIVES)]
