@@ -36,5 +36,5 @@ class Decoder:
     mend: Mend | None = None
     cap: int = 0
     """Bytes that a case may take beyond four times its size and a constant, such as the limit of decompression."""
-    enough: int = 2_000
+    enough: int = 500
     """So many cases find each bug that is planted in the decoder. `make test` tries as many without a bug."""

@@ -343,7 +343,12 @@ def decoders() -> Iterable[Decoder]:
         suffix = "" if checked else "-unchecked"
         # Two kernels hold their columns at once, the one in Python with temporary arrays of its own.
         yield Decoder(
-            f"records/batches{suffix}", _batches, functools.partial(_read, checked), mend=_mend_batch, cap=8 * CAP
+            f"records/batches{suffix}",
+            _batches,
+            functools.partial(_read, checked),
+            mend=_mend_batch,
+            cap=8 * CAP,
+            enough=1_000 if checked else 500,
         )
         yield Decoder(
             f"records/sets{suffix}",
@@ -351,10 +356,15 @@ def decoders() -> Iterable[Decoder]:
             functools.partial(_read, checked),
             mend=_mend_set,
             cap=8 * CAP,
-            enough=10_000 if checked else 2_000,
+            enough=6_000 if checked else 1_500,
         )
         yield Decoder(
-            f"records/messages07{suffix}", _messages07, functools.partial(_both07, checked), mend=_mend07, cap=8 * CAP
+            f"records/messages07{suffix}",
+            _messages07,
+            functools.partial(_both07, checked),
+            mend=_mend07,
+            cap=8 * CAP,
+            enough=1_000 if checked else 500,
         )
     yield Decoder("records/codecs", _packed, _inflate, cap=2 * CAP)
     yield Decoder("records/encoders", _columns, _encode, (ValueError, OverflowError), cap=CAP)

@@ -59,7 +59,7 @@ def decoders() -> Iterable[Decoder]:
     yield Decoder("auth/scram-first", lambda: _samples(*_SCRAM_FIRST), _scram_first, refused, mutated_text)
     yield Decoder("auth/scram-final", lambda: _samples(*_SCRAM_FINAL), _scram_final, refused, mutated_text)
     errors = _samples(b'{"status":"invalid_token","scope":"kafka"}', b"no json")
-    yield Decoder("auth/bearer-error", lambda: errors, _bearer_error, refused, mutated_text)
+    yield Decoder("auth/bearer-error", lambda: errors, _bearer_error, refused, mutated_text, enough=1_000)
     tokens = _samples(b"e30.eyJleHAiOjE3MDAwMDAwMDB9.sig", b"e30.eyJleHAiOjFlOTl9.")
     answers = _samples(b'{"access_token":"e30.e30.x","expires_in":3600,"token_type":"Bearer"}', b'{"access_token":"t"}')
     granted = lambda _, data: tokens_of._token_in(data, "cannot get a token", 1.7e9)  # noqa: E731

@@ -58,9 +58,11 @@ def _samples(*texts: str | bytes, kind: str = "") -> list[Sample]:
     return [Sample(kind, text.encode() if isinstance(text, str) else text) for text in texts]
 
 
-def _nothing_refused(name: str, samples: Iterable[Sample], decode: Callable[[str, bytes], object]) -> Decoder:
+def _nothing_refused(
+    name: str, samples: Iterable[Sample], decode: Callable[[str, bytes], object], enough: int = 500
+) -> Decoder:
     """Return a decoder to which no content is an error."""
-    return Decoder(name, lambda: list(samples), decode, (), mutated_text)
+    return Decoder(name, lambda: list(samples), decode, (), mutated_text, enough=enough)
 
 
 # -- groups and offsets ------------------------------------------------------------------------------------------------
@@ -91,14 +93,14 @@ def _document(_: str, data: bytes) -> None:
 
 
 def _groups() -> Iterable[Decoder]:
-    yield _nothing_refused("group/commit-metadata", _samples(_METADATA), _commit_metadata)
-    yield _nothing_refused("group/identity", _samples(_IDENTITY, b"\0\0\0\7" + _IDENTITY), _identity)
+    yield _nothing_refused("group/commit-metadata", _samples(_METADATA), _commit_metadata, 2_000)
+    yield _nothing_refused("group/identity", _samples(_IDENTITY, b"\0\0\0\7" + _IDENTITY), _identity, 2_000)
     yield _nothing_refused("group/sticky-user-data", _samples(b"\0\0\0\7more"), lambda _, data: decode_user_data(data))
     documents = [path.read_bytes() for path in sorted((VECTORS / "documents").glob("*.json"))]
     yield Decoder(
-        "planning/document", lambda: _samples(*documents), _document, (ConfigError,), mutated_text, enough=10_000
+        "planning/document", lambda: _samples(*documents), _document, (ConfigError,), mutated_text, enough=4_000
     )
-    yield _nothing_refused("spark/offset", _samples(*documents), lambda _, data: document(_text(data)))
+    yield _nothing_refused("spark/offset", _samples(*documents), lambda _, data: document(_text(data)), 1_000)
 
 
 # -- ZooKeeper ---------------------------------------------------------------------------------------------------------
@@ -242,7 +244,7 @@ def _source(kind: str, data: bytes) -> object:
 def _option_decoders() -> Iterable[Decoder]:
     values = [Sample(name, text.encode()) for name, (_, texts) in _KINDS.items() for text in texts]
     parse: Callable[[str, bytes], object] = lambda kind, data: _KINDS[kind][0].parse(_text(data))  # noqa: E731
-    yield Decoder("options/values", lambda: values, parse, (ValueError,), mutated_text, cap=_REGEX)
+    yield Decoder("options/values", lambda: values, parse, (ValueError,), mutated_text, cap=_REGEX, enough=2_000)
     streams = [Sample("stream", text.encode()) for text in _SOURCES]
     yield Decoder("options/source", lambda: streams, _source, (ConfigError,), mutated_values, cap=_REGEX)
     sink: Callable[[str, bytes], object] = lambda _, data: parse_sink(_options(data))  # noqa: E731
@@ -370,14 +372,20 @@ def _produced(_: str, data: bytes) -> object:
 
 
 def _file_decoders() -> Iterable[Decoder]:
-    for name, load, files in (
-        ("ingest", ingest.load, ("ingest.toml", "drain-0.7.toml")),
-        ("mirror", mirror.load, ("mirror.toml", "mirror-0.7.toml")),
-        ("backfill", backfill.load, ("backfill.toml",)),
+    for name, load, files, enough in (
+        ("ingest", ingest.load, ("ingest.toml", "drain-0.7.toml"), 2_000),
+        ("mirror", mirror.load, ("mirror.toml", "mirror-0.7.toml"), 1_000),
+        ("backfill", backfill.load, ("backfill.toml",), 500),
     ):
         samples = functools.partial(_job_samples, files)
         yield Decoder(
-            f"jobs/{name}-file", samples, functools.partial(_job, load), (ConfigError,), mutated_values, cap=_REGEX
+            f"jobs/{name}-file",
+            samples,
+            functools.partial(_job, load),
+            (ConfigError,),
+            mutated_values,
+            cap=_REGEX,
+            enough=enough,
         )
     yield Decoder(
         "driver/control-request",
@@ -386,7 +394,7 @@ def _file_decoders() -> Iterable[Decoder]:
         (),
         mutated_text,
         cap=2 * channel.LARGEST_MESSAGE,
-        enough=10_000,
+        enough=5_000,
     )
     answers = ('{"drained": true, "group": "etl"}', '{"error": "invalid token for this run"}')
     answered: Callable[[str, bytes], object] = lambda _, data: channel.read_message(data)  # noqa: E731
@@ -401,7 +409,7 @@ def _file_decoders() -> Iterable[Decoder]:
     note = sinkguard.SinkOwner("/checkpoint", "query").text()
     yield _nothing_refused("jobs/sink-note", _samples(note), _note)
     record = b'{"topic":"orders","partition":1,"key":"k","payload":"v","headers":["h","1","n",null],"ts":1700000000000}'
-    yield Decoder("cli/produce-json", lambda: _samples(record), _produced, (InvalidRecord,), mutated_text)
+    yield Decoder("cli/produce-json", lambda: _samples(record), _produced, (InvalidRecord,), mutated_text, enough=1_000)
     line = logline.render(
         'batch "7" planned', "planned", group="etl", partition=3, is_new=True, why='a "quoted" \\ word'
     )

@@ -287,7 +287,7 @@ def decoders() -> Iterable[Decoder]:
         )
     yield Decoder("net/frames", _frame_samples, _read_frames, cap=_MAX_FRAME)
     refuses = (DecodeError, UnsupportedVersionError, BrokerError, TransportError)
-    yield Decoder("net/connection", _connection_samples, _converse, refuses, cap=_MAX_FRAME)
+    yield Decoder("net/connection", _connection_samples, _converse, refuses, cap=_MAX_FRAME, enough=1_000)
     yield Decoder("wire/kafka07-request", lambda: _wire07()[0], lambda _, data: kafka07.decode_request(data))
     yield Decoder(
         "wire/kafka07-response", lambda: _wire07()[1], lambda kind, data: kafka07.decode_response(_ASKED[kind], data)
@@ -297,4 +297,5 @@ def decoders() -> Iterable[Decoder]:
         lambda: [Sample(s.kind, _framed(s.data) * 2, (0, 4, len(s.data) + 4)) for s in _wire07()[1]],
         _converse07,
         cap=_MAX_FRAME,
+        enough=2_000,
     )

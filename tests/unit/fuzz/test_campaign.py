@@ -40,8 +40,12 @@ def pair_id(value: PlantedBug | Decoder) -> str:
 def test_a_planted_bug_is_found(bug: PlantedBug, decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaigns, "ENDLESS_S", 2)
     with bug.planted():
-        found = next(Campaign(decoder).findings(decoder.enough), None)
+        known = bug.known.get(decoder.name)
+        found = None if known is None else next(Campaign(decoder).findings(1, known), None)
+        if found is None:  # where a change has moved the known case, all are tried
+            found = next(Campaign(decoder).findings(decoder.enough), None)
     assert found is not None, f"{decoder.name} does not find {bug.old!r} changed to {bug.new!r}"
+    assert found.case.number < decoder.enough
     assert next(Campaign(decoder).findings(1, found.case.number), None) is None, "without the bug the case is sound"
 
 
@@ -131,10 +135,11 @@ few_or_enough = pytest.mark.parametrize("is_enough", [False, pytest.param(True, 
 @each_decoder
 @few_or_enough
 def test_mutated_samples_are_decoded_or_refused_soon_and_within_memory(decoder: Decoder, is_enough: bool) -> None:
-    cases = decoder.enough if is_enough else FEW
+    # The slow test goes on behind the cases of the other, so that `make test` tries none of them twice.
+    first, cases = (FEW, decoder.enough - FEW) if is_enough else (0, FEW)
     campaign = Campaign(decoder)
     assert campaign.sound() is None
-    found = list(itertools.islice(campaign.findings(cases), 3))
+    found = list(itertools.islice(campaign.findings(cases, first), 3))
     assert not found, "\n".join(map(str, found))
     # Where nothing is accepted, the cases end at the first check and test little.
     assert campaign.outcome.accepted > cases / 50
