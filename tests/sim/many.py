@@ -7,7 +7,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from tests.sim.registrybugs import ALL_BUGS
@@ -44,15 +44,21 @@ def run_chunk(first: int, count: int, bug: str | None = None, kind: Kind | None 
     return Chunk(count, events, duplicates, tuple(failed))
 
 
-def _chunk_alone(first: int, count: int, bug: str | None, kind: Kind | None) -> Chunk:
-    """Run a chunk and collect garbage behind it alone: collections within a seed take a fifth of its time."""
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect garbage behind the block alone: collections within a seed take a fifth of its time."""
     gc.freeze()
     gc.disable()
     try:
-        return run_chunk(first, count, bug, kind)
+        yield
     finally:
         gc.enable()
         gc.collect()
+
+
+def _chunk_alone(first: int, count: int, bug: str | None, kind: Kind | None) -> Chunk:
+    with uncollected():
+        return run_chunk(first, count, bug, kind)
 
 
 def run_seeds(

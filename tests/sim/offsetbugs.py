@@ -76,7 +76,7 @@ OFFSET_BUGS: Mapping[str, Bug] = {
         "a commit to both stores goes to ZooKeeper alone",
         commit_to_zookeeper_alone,
         frozenset({words.STUCK, words.DUPLICATE, words.NON_MONOTONIC}),
-        known=(7, 11),
+        known=(15, 20, 7),
         kind=_ZOOKEEPER,
     ),
     "r35-zookeepers-taken": Bug(

@@ -255,7 +255,7 @@ REGISTRY_BUGS: Mapping[str, Bug] = {
         "a connection that is back is taken to have missed nothing",
         believe_in_watches,
         frozenset({words.LOST, words.STUCK, words.BEYOND_SUNK}),
-        known=(19, 46),
+        known=(26, 37, 46),
         kind=_ZOOKEEPER,
     ),
     "offsets-before-claim": Bug(
