@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -43,6 +44,7 @@ def random_case(rng: random.Random) -> Case:
     return Case(rng.choice(["range", "roundrobin"]), members, topics(counts, leaders=(1, 0, 2)))
 
 
+@functools.cache
 def range_and_roundrobin() -> list[Case]:
     rng = random.Random(20)
     return [random_case(rng) for _ in range(2 * CASES)]
@@ -53,6 +55,13 @@ STICKY: dict[str, Callable[[], Iterator[Case]]] = {
     "histories of members who do not": lambda: histories(15, 3 * CASES, alike=False),
     "snapshots of members who do not": lambda: snapshots(16, 3 * CASES),
 }
+
+
+@functools.cache
+def sticky(groups: str) -> list[Case]:
+    return list(STICKY[groups]())
+
+
 USER_DATA = [
     encode_user_data(7),
     encode_user_data(7, IDENTITY),
@@ -108,7 +117,7 @@ def questions() -> dict[str, list[str]]:
     """All that the tests below ask Java."""
     return {
         "range and roundrobin": lines_of(range_and_roundrobin()),
-        **{groups: lines_of(cases()) for groups, cases in STICKY.items()},
+        **{groups: lines_of(sticky(groups)) for groups in STICKY},
         "scenarios": lines_of(case for _, case in scenarios()),
         "deviations": lines_of(read(text, {}, 0) for text, _, _ in DEVIATIONS.values()),
         "user data": user_data_lines(),
@@ -146,7 +155,7 @@ def by_topic(assignment: Assignment) -> Assignment:
 @pytest.mark.parametrize("groups", STICKY)
 def test_cooperative_sticky_is_that_of_the_java_client(java: Answers, groups: str) -> None:
     compared = moved = contested = 0
-    for case, answer in zip(STICKY[groups](), java[groups], strict=True):
+    for case, answer in zip(sticky(groups), java[groups], strict=True):
         if as_java_fails(case):
             continue
         theirs = parse(answer)

@@ -21,7 +21,7 @@ BEYOND_JAVAS_CLASSES = {ErrorCode.NOT_CONTROLLER, 106}
 
 def test_codes_names_and_what_to_do_are_javas() -> None:
     classpath = os.pathsep.join(str(jar) for jar in jars.resolve("org.apache.kafka", "kafka-clients", NEWEST))
-    command = ["java", "-Xmx128m", "-cp", classpath, str(JAVA)]
+    command = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath, str(JAVA)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     seen = {}
     for line in done.stdout.splitlines():

@@ -100,7 +100,7 @@ def test_what_is_written_is_read_back_by_librdkafka_and_by_the_source(
     assert (stored(kafka, topic).magic, stored(kafka, topic).codec) == (magic, list(CODECS).index(codec))
 
 
-@pytest.mark.parametrize("count", [RECORDS, pytest.param(10 * RECORDS, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [RECORDS // 5, pytest.param(10 * RECORDS, marks=pytest.mark.long)])
 def test_the_versions_own_console_consumer_reads_what_is_written(
     kafka: KafkaServer, make_topic: MakeTopic, count: int
 ) -> None:

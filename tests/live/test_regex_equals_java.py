@@ -10,8 +10,9 @@ from tests.unit.test_java_regex import differences
 pytestmark = pytest.mark.live
 
 
-def test_java_matches_alike() -> None:
-    patterns = expressions(2, 20_000)
+@pytest.mark.parametrize("count", [6_000, pytest.param(60_000, marks=pytest.mark.long)])
+def test_java_matches_alike(count: int) -> None:
+    patterns = expressions(2, count)
     assert differences(patterns, ask(patterns)) == []
 
 

@@ -10,10 +10,9 @@ from streamgroup.options.sasl import parse_jaas
 from streamgroup.testing.releases import NEWEST
 from tests.live.java.cases import RELEASES
 from tests.live.java.write_sasl_vectors import (
-    STORED_CONFIGS,
     VECTORS,
+    ask_about_both,
     ask_about_jaas,
-    ask_about_messages,
     lines,
 )
 from tests.unit.options.jaas_cases import as_row, expected_of, random_configs
@@ -23,8 +22,9 @@ pytestmark = pytest.mark.live
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_stored_answers_are_those_of_java(release: str) -> None:
-    assert lines(ask_about_jaas(release, STORED_CONFIGS)) == (VECTORS / "jaas.jsonl").read_text()
-    assert lines(ask_about_messages(release)) == (VECTORS / "messages.jsonl").read_text()
+    jaas, messages = ask_about_both(release)
+    assert lines(jaas) == (VECTORS / "jaas.jsonl").read_text()
+    assert lines(messages) == (VECTORS / "messages.jsonl").read_text()
 
 
 def test_java_reads_ten_thousand_other_configurations_alike() -> None:

@@ -78,7 +78,7 @@ def ask_java(release: str, lines: Sequence[str], *, program: Path = JAVA, module
     """One answer a line, all from one JVM with this release of the module."""
     classpath = ":".join(str(jar) for jar in jars.resolve("org.apache.kafka", module, release))
     java = subprocess.run(
-        ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", classpath, str(program)],
+        ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath, str(program)],
         input="\n".join(lines) + "\n",
         capture_output=True,
         encoding="utf-8",

@@ -220,13 +220,18 @@ def ask_about_jaas(release: str, configs: Sequence[str]) -> list[dict[str, Any]]
     return [jaas_row(config, answer) for config, answer in zip(configs, answers, strict=True)]
 
 
-def ask_about_messages(release: str) -> list[dict[str, Any]]:
-    return message_rows(ask_java(release, message_questions(), program=PROGRAM))
+def ask_about_both(release: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Ask one JVM about the stored configurations and the messages."""
+    answers = ask_java(release, [*jaas_questions(STORED_CONFIGS), *message_questions()], program=PROGRAM)
+    count = len(STORED_CONFIGS)
+    rows = [jaas_row(config, answer) for config, answer in zip(STORED_CONFIGS, answers[:count], strict=True)]
+    return rows, message_rows(answers[count:])
 
 
 STORED_CONFIGS = (*CONFIGS, *random_configs(1_000, seed=7))
 
 if __name__ == "__main__":
     VECTORS.mkdir(parents=True, exist_ok=True)
-    (VECTORS / "jaas.jsonl").write_text(lines(ask_about_jaas(RELEASES[-1], STORED_CONFIGS)))
-    (VECTORS / "messages.jsonl").write_text(lines(ask_about_messages(RELEASES[-1])))
+    jaas, messages = ask_about_both(RELEASES[-1])
+    (VECTORS / "jaas.jsonl").write_text(lines(jaas))
+    (VECTORS / "messages.jsonl").write_text(lines(messages))
