@@ -47,13 +47,14 @@ def _uncollected() -> Iterator[None]:
 
     A collection within the block ignores all objects from before it, because it would walk every one of them.
     """
-    collects = gc.isenabled()
+    collects, is_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.disable()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not is_frozen:  # what the caller has frozen, such as pytest's modules, stays frozen
+            gc.unfreeze()
         if collects:
             gc.enable()
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroup.model import TopicPartition
@@ -149,12 +149,12 @@ KINDS = [value for value in vars(kinds).values() if isinstance(value, kinds.Valu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @given(
     text=st.text(max_size=30)
     | st.from_regex(r'\{"[a-z]": [\[{]"?[0-9]{1,3}"?[:,]? ?-?[0-9]{0,25}[\]}]\}', fullmatch=True)
 )
-@settings(max_examples=30)
-def test_every_text_is_a_value_or_a_value_error(kind: kinds.ValueKind, text: str) -> None:
-    with contextlib.suppress(ValueError):
-        assert kind.parse(text) is not None
+def test_every_text_is_a_value_or_a_value_error(text: str) -> None:
+    """Each text is given to every kind: texts take longer to make than to parse."""
+    for kind in KINDS:
+        with contextlib.suppress(ValueError):
+            assert kind.parse(text) is not None, kind.name

@@ -132,7 +132,8 @@ PASSWORD = "changeit"
 
 
 def keytool(*arguments: str | Path) -> None:
-    subprocess.run(["keytool", *map(str, arguments), "-storepass", PASSWORD], check=True, capture_output=True)
+    short = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")
+    subprocess.run(["keytool", *short, *map(str, arguments), "-storepass", PASSWORD], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(

@@ -408,7 +408,7 @@ def test_random_sets_and_random_damage_are_the_same_to_both(block: int, monkeypa
     monkeypatch.setattr(scan, "BLOCK", block)
     chance = random.Random(5)
     agreed, faults = 0, set()
-    for _ in range(1_500):
+    for _ in range(750):
         parts, rows = [], []
         for _ in range(chance.randrange(1, 4)):
             magic, first = chance.randrange(2), chance.randrange(5)
@@ -426,7 +426,7 @@ def test_random_sets_and_random_damage_are_the_same_to_both(block: int, monkeypa
         assert slow == fast
         agreed += isinstance(fast, list)
         faults |= {fast[2]} if isinstance(fast, tuple) else set()
-    assert agreed > 300
+    assert agreed > 150
     assert faults == set(MessageFaultKind)
 
 

@@ -312,10 +312,10 @@ def test_a_tag_needs_its_versions() -> None:
 
 # -- the memory that a message takes, however its sender divides the bytes of the frame into elements ------------------
 
-ELEMENTS = 1_000
+ELEMENTS = 300
 MOST_PER_BYTE = 96
 """Python needs an object for each element and a view for each byte string, be they ever so small."""
-CONSTANT = 8_192
+CONSTANT = 2_560
 _LEAST = {"bool": False, "string": "", "bytes": b"", "records": b"", "uuid": ""}
 
 

@@ -191,10 +191,22 @@ def test_the_words_of_a_keytool_that_fails_are_in_the_error(tmp_path: Path, monk
     assert os.listdir(tmp_path) == ["java"], "neither a store nor the files that keytool read are left"
 
 
+SHORT = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")
+"""For a Java that ends soon."""
+
+
 def keytool_list(store: Path, password: str) -> str:
     """The output of `keytool -list` about a store."""
     ran = subprocess.run(
-        [java_executable().resolve().parent / "keytool", "-list", "-keystore", store, "-storepass:env", "PASSWORD"],
+        [
+            java_executable().resolve().parent / "keytool",
+            *SHORT,
+            "-list",
+            "-keystore",
+            store,
+            "-storepass:env",
+            "PASSWORD",
+        ],
         env={**os.environ, "PASSWORD": password},
         capture_output=True,
         text=True,
