@@ -11,6 +11,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 TIMEOUT_S = 30.0
+_PAUSE_PER_CHECK = 3.0
+"""The pause after a check of a condition, as a multiple of the time that the check took."""
+_LONGEST_PAUSE_S = 0.25
 
 
 def soon(seconds: float = TIMEOUT_S) -> float:
@@ -19,12 +22,19 @@ def soon(seconds: float = TIMEOUT_S) -> float:
 
 
 def wait_until(condition: Callable[[], T], what: str, timeout: float = TIMEOUT_S, every: float = 0.02) -> T:
-    """Check `condition` `every` so many seconds and return its first true value. Fail with `what` at the deadline."""
+    """Check `condition` `every` so many seconds and return its first true value. Fail with `what` at the deadline.
+
+    A condition that takes long is checked less often, so that the servers and queries which it waits for have the CPU.
+    """
     deadline = time.monotonic() + timeout
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"
-        time.sleep(every)
-    return value
+    while True:
+        began = time.monotonic()
+        if value := condition():
+            return value
+        now = time.monotonic()
+        assert now < deadline, f"not within {timeout:.0f} s: {what}"
+        pause = max(every, min(_LONGEST_PAUSE_S, _PAUSE_PER_CHECK * (now - began)))
+        time.sleep(min(pause, max(every, deadline - now)))
 
 
 @contextmanager
