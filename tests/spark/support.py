@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,11 +155,15 @@ class Sunk:
 
 def rows_of(path: Path, *columns: str) -> Rows:
     """The records in a file sink's directory now: the files that its own log lists, without a Spark job."""
-    rows: Rows = []
-    for file in _listed(path / "_spark_metadata"):
-        table = pq.read_table(file, columns=list(columns))
-        rows += zip(*(table.column(name).to_pylist() for name in columns), strict=True)
-    return rows
+    return [row for file in _listed(path / "_spark_metadata") for row in _rows_of_file(file, columns)]
+
+
+@functools.lru_cache(maxsize=1_000)
+def _rows_of_file(file: Path, columns: Sequence[str]) -> Rows:
+    """The records in one file of a sink, which never changes. Tests that wait for records ask for them often."""
+    # Without the machinery for data sets of several files, which takes most of the time for a small file.
+    table = pq.ParquetFile(file).read(columns=list(columns))
+    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
 def _listed(log: Path) -> list[Path]:
