@@ -153,11 +153,11 @@ def test_two_groups_in_one_query_have_ranges_each_and_are_drained_as_one(
         except (AssertionError, streamgroup.StreamGroupError) as error:
             problems.append(str(error))
 
-    def both() -> DataFrame:
-        east, west = (listened.read(kafka4, loads[n].topic, n, maxOffsetsPerTrigger=10) for n in loads)
+    def both(limit: int) -> DataFrame:
+        east, west = (listened.read(kafka4, loads[n].topic, n, maxOffsetsPerTrigger=limit) for n in loads)
         return east.union(west)
 
-    query = to_function(listened, both(), sink, "union")
+    query = to_function(listened, both(10), sink, "union")
     wait_until(lambda: len(seen) >= 40, "some batches", 60)
     assert streamgroup.drain(query, 20) == streamgroup.DrainResult(True, ("east", "west"))
     drained = len(seen)
@@ -165,7 +165,7 @@ def test_two_groups_in_one_query_have_ranges_each_and_are_drained_as_one(
     assert {n: committed(kafka4, n, load.topic)[0] for n, load in loads.items()} == {
         n: sum(value.startswith(load.topic) for value in seen) for n, load in loads.items()
     }
-    query = to_function(listened, both(), sink, "union", availableNow=True)
+    query = to_function(listened, both(70), sink, "union", availableNow=True)
     assert query.awaitTermination(60)
     assert sorted(seen) == sorted(loads["east"].sent + loads["west"].sent), "nothing lost, nothing repeated"
     assert not problems
