@@ -3,7 +3,7 @@ workers and, in the tests of faults, the driver.
 
 It lets them import the installed PySpark, not the archives that Spark puts before it. Both are the same source. Python
 keeps no byte code of an archive, so each process would list its files and compile PySpark anew: about a second of a
-processor for every query. The jobs that `tests/spark/test_jobs.py` submits run without this.
+processor for every query. Most jobs that `tests/spark/test_jobs.py` submits run without this.
 
 In the tests of faults it installs the points at which processes are killed (`named_points.py`).
 """

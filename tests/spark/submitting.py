@@ -23,6 +23,15 @@ START_S = 90.0
 """How long a job may take to start and to sink its first batches."""
 SHARED_S = 120.0
 """How long to wait for a job that runs, on a machine that runs much else beside."""
+SMALL = {
+    "spark.ui.enabled": "false",
+    # How often an idle query asks for news; Spark's default is every 10 ms.
+    "spark.sql.streaming.pollingDelay": "100ms",
+    # Spark would generate and compile code for each of a job's few and small batches.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of Spark for a job that reads little."""
 INGEST = """\
 [source]
 {source}
@@ -34,7 +43,7 @@ checkpoint = "{checkpoints}/{{member}}"
 columns = ["CAST(value AS STRING) AS value"]
 
 [spark.conf]
-spark.ui.enabled = "false"
+{conf}
 """
 
 
@@ -52,10 +61,14 @@ def ingest_file(home: Path, load: Load, options: Mapping[str, str], checkpoints:
         "maxOffsetsPerTrigger": 40,
         **options,
     }
-    lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in source.items())
     file = home / f"{checkpoints}.toml"
-    file.write_text(INGEST.format(source=lines, checkpoints=checkpoints))
+    file.write_text(INGEST.format(source=toml_lines(source), checkpoints=checkpoints, conf=toml_lines(SMALL)))
     return file
+
+
+def toml_lines(values: Mapping[str, object]) -> str:
+    """Return the lines of a section of a job's file."""
+    return "\n".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
 
 
 def values(home: Path, member: str) -> list[str]:

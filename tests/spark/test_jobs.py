@@ -16,14 +16,29 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from pyspark.sql import SparkSession
 
+from streamgroup.errors import ConfigError
+from streamgroup.jobs import ingest
+from streamgroup.jobs.config import load as load_job
 from streamgroup.sql.database import open_engine, url_of
 from streamgroup.testing import PostgresServer
 from streamgroup.testing.kafka07 import Kafka07Server
 from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.cluster07 import Cluster
 from tests.collector import collector, sums
-from tests.spark.submitting import ROOT, START_S, SUBMIT, Job, ingest_file, submitted, until, values
+from tests.spark.submitting import (
+    ROOT,
+    SMALL,
+    START_S,
+    SUBMIT,
+    Job,
+    ingest_file,
+    submitted,
+    toml_lines,
+    until,
+    values,
+)
 from tests.spark.support import Load, committed, log_ends, rows_of
 from tests.waiting import wait_until
 
@@ -108,16 +123,22 @@ def test_a_job_that_is_drained_from_a_shell_ends_clean(tmp_path: Path, load: Loa
     assert sum(committed(load.server, load.topic, load.topic).values()) == len(sunk) < 2_000
 
 
-def test_a_directory_that_another_checkpoint_has_written_is_refused(tmp_path: Path, load: Load) -> None:
+def test_a_directory_that_another_checkpoint_has_written_is_refused(
+    tmp_path: Path, load: Load, spark: SparkSession
+) -> None:
+    """In this process, which saves a start of Spark; the next test has the end of a job that is refused."""
     load.send(10)
     left_behind = tmp_path / "rows" / "a" / "_spark_metadata" / "3"
     left_behind.parent.mkdir(parents=True)
     left_behind.write_text("v1\n")
-    with submitted(tmp_path, configured(tmp_path, load), "--member", "a") as job:
-        assert job.exit_code() == 2, job.log()
-    (said,) = job.said()
-    assert "rows/a: its _spark_metadata lists batches up to 3, but the checkpoint " in said
-    assert "another or a deleted checkpoint has written them" in said
+    file = configured(tmp_path, load)
+    file.write_text(re.sub(r'^(path|checkpoint) = "', rf"\g<0>{tmp_path}/", file.read_text(), flags=re.MULTILINE))
+    job = load_job(file, "a")
+    with pytest.raises(ConfigError) as refused:
+        ingest.start(spark, job, ingest.store_of(spark, job))
+    assert "rows/a: its _spark_metadata lists batches up to 3, but the checkpoint " in str(refused.value)
+    assert "another or a deleted checkpoint has written them" in str(refused.value)
+    assert ingest.query_name(job) not in [query.name for query in spark.streams.active]
     assert committed(load.server, load.topic, load.topic) == {}
 
 
@@ -172,7 +193,7 @@ def test_executors_whose_python_lacks_the_package_are_reported_plainly(tmp_path:
 def test_the_job_that_stores_each_record_once_in_postgresql(
     tmp_path: Path, load: Load, streamgroup_postgres: PostgresServer
 ) -> None:
-    """The job of conf/ingest-postgres.toml but for the addresses and the names of group and topic."""
+    """The job of conf/ingest-postgres.toml but for the addresses, the names of group and topic, and SMALL."""
     url = sa.make_url(streamgroup_postgres.url)
     password = tmp_path / "password"
     password.write_text(f"{url.password}\n")
@@ -184,6 +205,7 @@ def test_the_job_that_stores_each_record_once_in_postgresql(
         '"writer"': f'"{url.username}"',
         "/run/secrets/shop-password": str(password),
         'dbtable = "orders"': f'dbtable = "{load.topic}"',
+        "[spark.conf]": f"[spark.conf]\n{toml_lines(SMALL)}",
     }
     text = (ROOT / "conf" / "ingest-postgres.toml").read_text()
     for old, new in replaced.items():
@@ -199,7 +221,7 @@ def test_the_job_that_stores_each_record_once_in_postgresql(
             return list(connection.execute(sa.text(f'SELECT value FROM "{load.topic}"')).scalars())
 
     load.send(300)
-    with submitted(tmp_path, tmp_path / "job.toml", "--member", "a") as job:
+    with submitted(tmp_path, tmp_path / "job.toml", "--member", "a", hooks=True) as job:
         until(job, lambda: len(stored()) >= 300, "all rows are stored", START_S)
         load.send(2_000)
         to_spark_submit(job.process)

@@ -26,7 +26,7 @@ from tests.conftest import MakeTopic
 from tests.live.transacting import read_committed
 from tests.old_kafka import librdkafka
 from tests.read_back import read_back
-from tests.spark.submitting import Job, submitted
+from tests.spark.submitting import SMALL, Job, submitted, toml_lines
 from tests.spark.support import Load, log_ends
 from tests.waiting import wait_until
 
@@ -60,7 +60,7 @@ plan = "{home}/plan"
 {trigger}
 
 [spark.conf]
-spark.ui.enabled = "false"
+{conf}
 spark.sql.shuffle.partitions = 2
 """
 
@@ -100,6 +100,7 @@ class Mirror:
             destination=self.destination.bootstrap_servers,
             trigger=trigger,
             home=self.home,
+            conf=toml_lines(SMALL),
         )
         file.write_text(text)
         return file
