@@ -7,8 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from xdist.scheduler import LoadFileScheduling
 
-_SHARED = re.compile(r"(?P<unit>tests/fault/test_processes)_\w+\.py")
-"""Files whose tests take applications of Spark from one pool."""
+_SHARED = {
+    "tests/fault/applications": r"tests/fault/test_(consumer_groups|processes_\w+|sql_sink|transactions|upgrade)\.py",
+    "tests/fault/brokers": r"tests/fault/test_(brokers|network|producer)\.py",
+}
+"""Files whose tests take applications of Spark from one pool, and files that share the brokers which they disturb."""
 
 
 class SharedServersScheduling(LoadFileScheduling):
@@ -21,8 +24,7 @@ class SharedServersScheduling(LoadFileScheduling):
 def unit_of(nodeid: str) -> str:
     """Return the name of what runs in one process: the test's file, or that of several files."""
     path = nodeid.split("::", 1)[0]
-    shared = _SHARED.fullmatch(path)
-    return path if shared is None else shared["unit"]
+    return next((unit for unit, files in _SHARED.items() if re.fullmatch(files, path)), path)
 
 
 def alternate(computing: Sequence[str], waiting: Sequence[str]) -> list[str]:

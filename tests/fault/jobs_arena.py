@@ -22,12 +22,22 @@ LEAVING_S = 3.0
 class Arena:
     """A topic, a group, and who is in it."""
 
-    def __init__(self, pool: Pool, load: Load, group: str, home: Path, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        load: Load,
+        group: str,
+        home: Path,
+        report: Callable[[str], None],
+        *,
+        send_every_s: float = 0.6,
+    ) -> None:
         self.pool = pool
         self.load = load
         self.home = home
         self.group = Group(load.server, group, load.partitions)
         self.report = report
+        self._send_every_s = send_every_s
         self._checker = Checker(load, home)
         self._used: list[Application] = []
 
@@ -48,8 +58,11 @@ class Arena:
 
     @contextmanager
     def under_load(self, count: int = 60) -> Iterator[None]:
-        """`count` records every 0.6 s, from a thread that ends with the block; fails where one did not arrive."""
-        with repeatedly(lambda: self.load.send(count), 0.6):
+        """`count` records every `send_every_s`, from a thread that ends with the block; fails where one did not arrive.
+
+        Each time costs every member a batch.
+        """
+        with repeatedly(lambda: self.load.send(count), self._send_every_s):
             yield
 
     def pause_until(self, at: float) -> None:

@@ -45,13 +45,11 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 PARTITIONS = 6
 BATCH = 200
 REQUEST_TIMEOUT_S = 1.5
-CONFIG = {"min.insync.replicas": 1, "log.retention.check.interval.ms": 500, "auto.leader.rebalance.enable": False}
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[KafkaServer]:
-    with KafkaServer(brokers=3, config=CONFIG, proxied=True) as server:
-        yield server
+@pytest.fixture
+def kafka(three_brokers: KafkaServer) -> KafkaServer:
+    return three_brokers
 
 
 @pytest.fixture(autouse=True)

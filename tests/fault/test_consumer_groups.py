@@ -50,10 +50,11 @@ def consumers(
     tmp_path: Path,
     request: pytest.FixtureRequest,
     report: Callable[[str], None],
+    send_every_s: float,
 ) -> Iterator[Arena]:
     """A topic of six partitions of such a broker, and a group that is the test's own."""
     load = Load(kafka, make_topic(kafka, PARTITIONS), PARTITIONS)
-    made = Arena(pool, load, request.node.name, tmp_path, report)
+    made = Arena(pool, load, request.node.name, tmp_path, report, send_every_s=send_every_s)
     yield made
     made.close()
     pool.reclaim()

@@ -31,10 +31,9 @@ LARGE = 1000
 """Frames of that many bytes are answers to Fetch; smaller ones anything."""
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[KafkaServer]:
-    with KafkaServer(proxied=True) as server:
-        yield server
+@pytest.fixture
+def kafka(one_broker: KafkaServer) -> KafkaServer:
+    return one_broker
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from streamgroup.options.parse import parse_sink
 from streamgroup.testing import Direction, End, Fault, KafkaServer
 from streamgroup.testing.releases import NEWEST
 from tests.conftest import MakeTopic
+from tests.fault.conftest import START_S
 from tests.fault.cutter import Cut, CutPlan, Cutter, plan_of
 from tests.fault.harness import Streams
 from tests.fault.operators import elect_preferred, leaders, look, moved, reassign
@@ -31,9 +32,9 @@ PARTITIONS = 6
 ROUND = 40
 """Records that the task hands over at once."""
 CUTS = 50
-CONFIG = {"min.insync.replicas": 2, "auto.leader.rebalance.enable": False}
+CONFIG = {"min.insync.replicas": "2"}
+"""Of a topic on three brokers."""
 SEED = 12
-START_S = 120.0
 OPERATION_S = 150.0
 SMALL = {
     "kafka.batch.size": "500",
@@ -57,10 +58,9 @@ Report = Callable[[str], None]
 Operation = Callable[[], object]
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[KafkaServer]:
-    with KafkaServer(brokers=3, config=CONFIG, proxied=True, start_timeout_s=START_S) as server:
-        yield server
+@pytest.fixture
+def kafka(three_brokers: KafkaServer) -> KafkaServer:
+    return three_brokers
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,7 @@ def test_cuts_restarts_and_moves_of_leaders(
     tmp_path: Path,
     report: Report,
 ) -> None:
-    topic = make_topic(kafka, PARTITIONS, replication=3)
+    topic = make_topic(kafka, PARTITIONS, replication=3, config=CONFIG)
     rounds = Rounds(records, operations_on(kafka, topic, tmp_path) * times, cuts)
     check(written_under(kafka, topic, rounds, idempotence, report), rounds, idempotence)
 
@@ -218,38 +218,49 @@ def test_cuts_and_a_crash_of_the_only_broker_which_is_an_old_one(
     check(written_under(old_kafka, topic, rounds, idempotence, report), rounds, idempotence)
 
 
-@pytest.mark.parametrize("version", [pytest.param("1.1.1", marks=pytest.mark.long), NEWEST])
+@pytest.fixture
+def only_broker(request: pytest.FixtureRequest) -> KafkaServer:
+    """The server that the test's parameter names."""
+    found: KafkaServer = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.mark.parametrize(
+    "only_broker",
+    [pytest.param("old_kafka", marks=pytest.mark.long, id="1.1.1"), pytest.param("one_broker", id=NEWEST)],
+    indirect=True,
+)
 def test_batches_that_the_only_broker_appends_before_a_crash_and_then_forgets_are_written_once(
-    version: str, make_topic: MakeTopic
+    only_broker: KafkaServer, make_topic: MakeTopic
 ) -> None:
     """The broker appends four batches of each partition, and no answer arrives. It remembers the last one only."""
     rounds = Rounds(3 * ROUND, [], 0)
-    with KafkaServer(version, proxied=True, start_timeout_s=START_S) as server:
-        topic, broker, proxy = make_topic(server, PARTITIONS), server.brokers[0], server.proxies[0]
-        settings = {"topic": topic, **SMALL, **IDEMPOTENT}
-        options = parse_sink({"kafka.bootstrap.servers": server.bootstrap_servers, **settings})
+    topic, broker, proxy = make_topic(only_broker, PARTITIONS), only_broker.brokers[0], only_broker.proxies[0]
+    settings = {"topic": topic, **SMALL, **IDEMPOTENT}
+    options = parse_sink({"kafka.bootstrap.servers": only_broker.bootstrap_servers, **settings})
+    logged = len(broker.log.read_text())
 
-        def logs() -> list[list[bytes]]:
-            return values_of(server, topic, "read_uncommitted")
+    def logs() -> list[list[bytes]]:
+        return values_of(only_broker, topic, "read_uncommitted")
 
-        def crash() -> None:
-            wait_until(lambda: logs() == rounds.expected(), "the broker appends all records")
-            broker.kill()
-            proxy.cut()  # the answers that it holds back are lost
-            proxy.heal()
-            broker.restart()
+    def crash() -> None:
+        wait_until(lambda: logs() == rounds.expected(), "the broker appends all records")
+        broker.kill()
+        proxy.cut()  # the answers that it holds back are lost
+        proxy.heal()
+        broker.restart()
 
-        with PRODUCERS.lend((options.client, options.producer)) as producer:
-            writer, first, *others = SinkWriter(producer, options), *rounds
-            writer.write(first)
+    with PRODUCERS.lend((options.client, options.producer)) as producer:
+        writer, first, *others = SinkWriter(producer, options), *rounds
+        writer.write(first)
+        producer.flush()
+        proxy.set(Fault(end=End.STALL), Direction.TO_CLIENT)
+        with _beside(crash):
+            for each in others:
+                writer.write(each)
             producer.flush()
-            proxy.set(Fault(end=End.STALL), Direction.TO_CLIENT)
-            with _beside(crash):
-                for each in others:
-                    writer.write(each)
-                producer.flush()
-        assert logs() == rounds.expected()
-        assert "OutOfOrderSequenceException" in broker.log.read_text()
+    assert logs() == rounds.expected()
+    assert "OutOfOrderSequenceException" in broker.log.read_text()[logged:]
 
 
 def written_under(
