@@ -204,7 +204,8 @@ def test_cuts_restarts_and_moves_of_leaders(
     check(written_under(kafka, topic, rounds, idempotence, report), rounds, idempotence)
 
 
-@pytest.mark.parametrize("idempotence", ["on", pytest.param("off", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("idempotence", ["on", "off"])
 def test_cuts_and_a_crash_of_the_only_broker_which_is_an_old_one(
     *, idempotence: str, old_kafka: KafkaServer, make_topic: MakeTopic, report: Report
 ) -> None:

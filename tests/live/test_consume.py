@@ -22,7 +22,7 @@ from streamgroup.testing.zookeeper_mode import zookeeper_client
 from tests.conftest import MakeTopic
 from tests.old_kafka import librdkafka
 from tests.old_kafka import number as number_of
-from tests.servers import OLD, each_of
+from tests.servers import each_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -195,7 +195,7 @@ def test_members_hand_partitions_over_and_lose_and_repeat_nothing(
     assert sorted(one.lines + two.lines) == sorted(sent)
 
 
-old_kafka = each_of(*OLD)
+old_kafka = each_of("kafka08", "kafka11", long=("kafka09", "kafka010"))
 
 
 def test_old_brokers_are_read_with_and_without_a_group(old_kafka: KafkaServer, make_topic: MakeTopic) -> None:

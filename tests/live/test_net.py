@@ -32,7 +32,7 @@ pytestmark = pytest.mark.live
 MakeTopic = Callable[..., str]
 
 
-kafka = each_of("kafka39", "kafka4")
+kafka = each_of("kafka4", long=("kafka39",))
 
 
 def options_for(server: KafkaServer, **others: Any) -> ClientOptions:

@@ -207,7 +207,7 @@ def test_a_session_ends_when_its_client_is_silent_for_longer_than_its_timeout(zo
 MAGIC = {"0.8.2.2": 0, "0.9.0.1": 0, "0.10.2.2": 1, "1.1.1": 2}
 
 
-old_kafka = each_of("kafka08", "kafka010", long=("kafka09", "kafka11"))
+old_kafka = each_of("kafka08", long=("kafka09", "kafka010", "kafka11"))
 
 
 def test_an_old_brokers_own_producer_and_consumer_agree_across_a_crash(

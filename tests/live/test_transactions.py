@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.usefixtures("fresh_process")]
 
-kafka = each_of("kafka39", "kafka4")
+kafka = each_of("kafka4", long=("kafka39",))
 
 
 TOOL = "org.apache.kafka.tools.TransactionsCommand"

@@ -31,7 +31,7 @@ def values(frame: DataFrame) -> list[str]:
     return sorted(bytes(row.value).decode() for row in frame.select("value").collect())
 
 
-kafka = each_of("kafka4", "kafka39")
+kafka = each_of("kafka4", long=("kafka39",))
 
 
 def test_from_earliest_to_latest_is_everything_once(

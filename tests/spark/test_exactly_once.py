@@ -53,9 +53,12 @@ def on(quick: str) -> Callable[..., Iterator[Database]]:
 database = on("sqlite")
 EACH = pytest.mark.parametrize("database", ["sqlite", "postgres", "mariadb"], indirect=True)
 FIRST = pytest.mark.parametrize(
-    "database", ["sqlite", "postgres", pytest.param("mariadb", marks=pytest.mark.long)], indirect=True
+    "database",
+    ["sqlite", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("postgres", "mariadb"))],
+    indirect=True,
 )
-"""For members that fight for partitions: without Spark, tests/live/test_offset_table.py has them fight in each one."""
+"""For replays and for members that fight for partitions. tests/live/test_offset_table.py has both in each database,
+without Spark, and tests/spark/test_sql_sink.py has replays in PostgreSQL."""
 
 
 class Database:
@@ -188,7 +191,7 @@ def test_a_new_checkpoint_goes_on_at_the_offsets_of_the_table(queries: Queries) 
     queries.check()
 
 
-@EACH
+@FIRST
 def test_a_batch_that_is_stored_but_not_in_sparks_checkpoint_is_not_stored_again(queries: Queries) -> None:
     queries.load.send(100)
     queries.run("one", maxOffsetsPerTrigger=40)

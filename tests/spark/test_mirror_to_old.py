@@ -49,16 +49,8 @@ available_now = true
 """
 
 
-@pytest.mark.parametrize(
-    "version",
-    [
-        "kafka08",
-        pytest.param("kafka09", marks=pytest.mark.long),
-        pytest.param("kafka010", marks=pytest.mark.long),
-        pytest.param("kafka11", marks=pytest.mark.long),
-        pytest.param("kafka39", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["kafka08", "kafka09", "kafka010", "kafka11", "kafka39"])
 def test_a_current_kafka_is_mirrored_to_an_old_one(
     *,
     tmp_path: Path,

@@ -204,7 +204,7 @@ def server(request: pytest.FixtureRequest, way: Way) -> KafkaServer:
     [
         ("0.8.2.2, member, both options", "snappy"),
         pytest.param("0.9.0.1, member", "lz4", marks=pytest.mark.long),
-        ("0.10.2.2, member", "gzip"),
+        pytest.param("0.10.2.2, member", "gzip", marks=pytest.mark.long),
         pytest.param("1.1.1, member", "lz4", marks=pytest.mark.long),
     ],
     indirect=["way"],

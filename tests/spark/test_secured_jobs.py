@@ -16,7 +16,7 @@ from tests.spark.console_consumer import java_consumer
 from tests.spark.submitting import SHARED_S, ingest_file, submitted, until, values
 from tests.spark.support import Load, committed, log_ends, repeated
 
-pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.long, pytest.mark.timeout(900)]
 
 PARTITIONS = 4
 START_S = 300.0
@@ -34,11 +34,11 @@ class Setup:
 
     @property
     def each(self) -> list[object]:
-        """One long case for each mechanism, or a short one for a client certificate."""
+        """One case for each mechanism, or one for a client certificate."""
         name = f"{self.version}-{self.security}"
         if not self.mechanisms:
             return [pytest.param(self, None, id=f"{name}-mutual")]
-        return [pytest.param(self, each, id=f"{name}-{each}", marks=pytest.mark.long) for each in self.mechanisms]
+        return [pytest.param(self, each, id=f"{name}-{each}") for each in self.mechanisms]
 
 
 KERBEROS = ("GSSAPI",)

@@ -54,7 +54,9 @@ def count(found: dict[int, list[str]]) -> int:
     return sum(map(len, found.values()))
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
+@pytest.mark.parametrize(
+    "codec", ["gzip", pytest.param("none", marks=pytest.mark.long), pytest.param("snappy", marks=pytest.mark.long)]
+)
 def test_a_batch_into_kafka_07_is_read_back_by_the_source(
     spark: SparkSession, kafka: Kafka07Server, codec: str
 ) -> None:
