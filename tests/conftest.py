@@ -1,11 +1,11 @@
-"""Servers that the live tests share: each starts when the first test asks for it."""
+"""The server that the live tests share, topics on any server, and the order of the tests."""
 
 from __future__ import annotations
 
 import gc
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import settings
 from streamgroup.testing import KafkaServer, create_topic
 from streamgroup.testing.releases import NEWEST
 from tests.scheduling import SharedServersScheduling, alternate
+from tests.servers import serves
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -62,27 +63,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def _serves(version: str) -> Callable[..., Iterator[KafkaServer]]:
-    """Make the fixture of this version's server.
-
-    Almost every file uses the newest release. Another one is started for each file that uses it: to start takes 2 to 4
-    s of CPU time, and to idle, with its ZooKeeper, as much every two minutes.
-    """
-
-    @pytest.fixture(scope="session" if version == NEWEST else "module")
-    def serve() -> Iterator[KafkaServer]:
-        with KafkaServer(version) as server:
-            yield server
-
-    return serve
-
-
-kafka4 = _serves(NEWEST)
-kafka39 = _serves("3.9.1")
-kafka11 = _serves("1.1.1")
-kafka010 = _serves("0.10.2.2")
-kafka09 = _serves("0.9.0.1")
-kafka08 = _serves("0.8.2.2")
+kafka4 = serves(NEWEST, "session")
 
 
 class MakeTopic(Protocol):

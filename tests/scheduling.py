@@ -10,8 +10,10 @@ from xdist.scheduler import LoadFileScheduling
 _SHARED = {
     "tests/fault/applications": r"tests/fault/test_(consumer_groups|processes_\w+|sql_sink|transactions|upgrade)\.py",
     "tests/fault/brokers": r"tests/fault/test_(brokers|network|producer)\.py",
+    "tests/live/older": r"tests/live/test_(consume|emptied_log|group_changes|limits_of_old_brokers|old_\w+|ui)\.py",
 }
-"""Files whose tests take applications of Spark from one pool, and files that share the brokers which they disturb."""
+"""Files whose tests take applications of Spark from one pool, files that share brokers which they disturb, and
+short files that share brokers of older releases."""
 
 
 class SharedServersScheduling(LoadFileScheduling):

@@ -90,7 +90,7 @@ def test_connections_are_cut_again_and_again_under_members_and_fetches(
     assert _resident() - before < 200 * MIB
 
 
-@pytest.mark.parametrize("size", [1, 3, 7])
+@pytest.mark.parametrize("size", [1, *(pytest.param(size, marks=pytest.mark.long) for size in (3, 7))])
 def test_every_answer_and_request_comes_in_pieces(size: int, proxy: Proxy, streams: Streams, writer: Writer) -> None:
     proxy.set(Fault(split=size))
     with streams.running("a", **SLOW) as queries:

@@ -54,6 +54,7 @@ def check_packages(application: Application, package: Path) -> None:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.long
 def test_two_members_are_upgraded_one_by_one_and_one_goes_back(arena: Arena, begin: Begin) -> None:
     old = begin(LAST)
     new = arena.pool.next()

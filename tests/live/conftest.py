@@ -9,6 +9,9 @@ import pytest
 from streamgroup.executor.pools import POOL
 from streamgroup.executor.write.producer import PRODUCERS
 from streamgroup.kafka.net.handshake import RELEASE_MEMORY
+from tests.servers import older_servers
+
+kafka39, kafka11, kafka010, kafka09, kafka08 = older_servers()
 
 
 @pytest.fixture

@@ -22,9 +22,12 @@ from pyspark.sql.streaming.listener import (
 from benchmarks.batch_read import connector_jars
 from streamgroup.testing import KafkaServer
 from tests.conftest import MakeTopic
+from tests.servers import older_servers
 from tests.spark.class_archive import LAUNCHER, jvm_flags
 from tests.spark.submitting import HOOKS
 from tests.spark.support import Load, Streams
+
+kafka39, kafka11, kafka010, kafka09, kafka08 = older_servers()
 
 WITHOUT_LINKS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """It writes the same files. The default one asks `readlink` four times for each file of a checkpoint that it renames,
