@@ -68,8 +68,9 @@ DECODERS = ("pyarrow.compute", "streamgroup.kafka.records.kernel", "streamgroup.
             "from streamgroup.kafka.records import columns; columns.constant('t', pa.string(), 10)",
             SLOW,
         ),
+        ("import streamgroup.executor.read.fetcher", (*SLOW, "pyarrow.compute", "streamgroup.executor.write.producer")),
     ],
-    ids=["coordinator", "task"],
+    ids=["coordinator", "task", "task that reads"],
 )
 def test_no_process_of_a_query_loads_a_slow_package(code: str, slow: tuple[str, ...]) -> None:
     for package in SLOW:
