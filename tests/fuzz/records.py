@@ -341,31 +341,14 @@ def decoders() -> Iterable[Decoder]:
     """Return the decoders of `kafka/records/`, and the encoders of the compiled kernel."""
     for checked in (True, False):
         suffix = "" if checked else "-unchecked"
-        # Two kernels hold their columns at once, the one in Python with temporary arrays of its own.
-        yield Decoder(
-            f"records/batches{suffix}",
-            _batches,
-            functools.partial(_read, checked),
-            mend=_mend_batch,
-            cap=8 * CAP,
-            enough=1_000 if checked else 500,
-        )
-        yield Decoder(
-            f"records/sets{suffix}",
-            _sets,
-            functools.partial(_read, checked),
-            mend=_mend_set,
-            cap=8 * CAP,
-            enough=6_000 if checked else 1_500,
-        )
-        yield Decoder(
-            f"records/messages07{suffix}",
-            _messages07,
-            functools.partial(_both07, checked),
-            mend=_mend07,
-            cap=8 * CAP,
-            enough=1_000 if checked else 500,
-        )
+        for name, samples, read, mend, enough in (
+            ("batches", _batches, _read, _mend_batch, 1_000 if checked else 500),
+            ("sets", _sets, _read, _mend_set, 6_000 if checked else 1_500),
+            ("messages07", _messages07, _both07, _mend07, 1_000 if checked else 500),
+        ):
+            decode = functools.partial(read, checked)
+            # Two kernels hold their columns at once, the one in Python with temporary arrays of its own.
+            yield Decoder(f"records/{name}{suffix}", samples, decode, mend=mend, cap=8 * CAP, enough=enough)
     yield Decoder("records/codecs", _packed, _inflate, cap=2 * CAP)
     yield Decoder("records/encoders", _columns, _encode, (ValueError, OverflowError), cap=CAP)
 

@@ -46,7 +46,7 @@ def run_chunk(first: int, count: int, bug: str | None = None, kind: Kind | None 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Collect garbage behind the block alone: collections within a seed take a fifth of its time."""
+    """Collect garbage only after the block: collections within a seed take a fifth of its time."""
     gc.freeze()
     gc.disable()
     try:

@@ -126,7 +126,7 @@ class Line(Stalling):
         return False
 
     def heal(self) -> None:
-        """Stall no more. What is sent from now on does not overtake what has been held up."""
+        """End the stall. Later messages arrive after those that it delayed."""
         super().heal()
         self._outward, self._back = max(self._outward, self._held_until), max(self._back, self._held_until)
 

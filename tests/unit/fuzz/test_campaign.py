@@ -135,7 +135,7 @@ few_or_enough = pytest.mark.parametrize("is_enough", [False, pytest.param(True, 
 @each_decoder
 @few_or_enough
 def test_mutated_samples_are_decoded_or_refused_soon_and_within_memory(decoder: Decoder, is_enough: bool) -> None:
-    # The slow test goes on behind the cases of the other, so that `make test` tries none of them twice.
+    # The slow test starts after the cases of the fast one, so that `make test` tries each case once.
     first, cases = (FEW, decoder.enough - FEW) if is_enough else (0, FEW)
     campaign = Campaign(decoder)
     assert campaign.sound() is None
