@@ -18,6 +18,7 @@ from pyspark.errors import StreamingQueryException
 from streamgroup.testing import KafkaServer
 from streamgroup.testing.kafka07 import Compressed, Kafka07Server, Producer07
 from tests.spark.support import Streams, Sunk
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
@@ -88,7 +89,10 @@ class Place:
                 self.sent += values
 
     def run(self, cluster: Mapping[str, str] | None = None, **options: str) -> Sunk:
-        """All there is, in a query that goes on from run to run. Raises StreamingQueryException."""
+        """All there is, in a query that goes on from run to run, until it has left the group.
+
+        It commits for the last time before it leaves, which is after its end. Raises StreamingQueryException.
+        """
         address = {"zookeeper.connect": f"{self.kafka.zookeeper_connect}/{self.topic}"} if cluster is None else cluster
         frame = (
             self.streams.spark.readStream.format("streamgroup")
@@ -100,8 +104,15 @@ class Place:
             .load()
         )
         sunk = self.streams.to_parquet(frame, "q", availableNow=True)
-        sunk.finish()
+        try:
+            sunk.finish()
+        finally:
+            wait_until(lambda: not self.members(), "the query has left its group")
         return sunk
+
+    def members(self) -> list[str]:
+        ids = self.path(f"consumers/{GROUP}/ids")
+        return self.client.get_children(ids) if self.client.exists(ids) else []
 
     def refused(self, cluster: Mapping[str, str] | None = None, only: str = "", **options: str) -> str:
         """The user's error, in one line; fails where the query does not, or has moved the group's offsets.
