@@ -101,12 +101,11 @@ jars: $(STAMP) ## what the live tests download, and archives of classes, once
 pins: $(STAMP) ## write streamgroup/testing/jars.sha256 anew, from jars downloaded for it
 	$(BIN)/python -m tests.bring_jars --pin
 
-# Tests with servers wait now and then, so the unit tests, the simulation and mypy run beside them, two at a time and at a
-# lower priority: with all of them at once each got so little of two cores that tests missed their time limits. Their
-# output comes when they end, that of the others at once: make passes on what a make in a recipe prints.
+# Tests with servers wait now and then, so the unit tests and the simulation run beside them, two at a time and at a lower
+# priority: with all of them at once each got so little of two cores that tests missed their time limits. Their output
+# comes when they end, that of the others at once: make passes on what a make in a recipe prints.
 test: $(STAMP) ## all tests but the long ones: real brokers, real Spark
-	$(MAKE) lint
-	$(MAKE) --jobs 3 --output-sync=target with-servers unit-1 unit-2 unit-3 simulation types imports MARK= NICE="nice -n 5"
+	$(MAKE) --jobs 3 --output-sync=target with-servers unit-1 unit-2 unit-3 simulation MARK= NICE="nice -n 5"
 	$(MAKE) timing
 
 .PHONY: with-servers with-servers-at-once simulation

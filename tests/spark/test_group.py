@@ -54,6 +54,7 @@ def test_members_come_and_go_and_nothing_is_lost(streams: Streams, kafka4: Kafka
     assert sum(count - 1 for count in repeated(a.values() + b.values() + c.values()).values()) <= BATCH
 
 
+@pytest.mark.long  # a drain is above, the start after it in fault/test_processes_stopped.py
 @pytest.mark.timeout(180)
 def test_a_rolling_restart_of_drained_queries_repeats_nothing(
     streams: Streams, kafka39: KafkaServer, make_topic: MakeTopic

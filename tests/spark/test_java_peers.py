@@ -26,7 +26,7 @@ COOPERATIVE = {"kafka.partition.assignment.strategy": "cooperative-sticky"}
 @pytest.mark.parametrize(
     ("assignor", "options", "first"),
     [
-        ("RangeAssignor", {}, "spark"),
+        pytest.param("RangeAssignor", {}, "spark", marks=pytest.mark.long),
         pytest.param("RoundRobinAssignor", {}, "java", marks=pytest.mark.long),
         pytest.param("CooperativeStickyAssignor", COOPERATIVE, "spark", marks=pytest.mark.long),
         ("CooperativeStickyAssignor", COOPERATIVE, "java"),

@@ -180,7 +180,11 @@ def test_a_later_kafka_where_a_0_7_is_registered(place: Place, kafka4: KafkaServ
 
 
 @pytest.mark.parametrize(
-    ("missing", "words"), [("brokers", "node /brokers/ids does not exist"), ("brokers/ids/0", "no broker")]
+    ("missing", "words"),
+    [
+        ("brokers", "node /brokers/ids does not exist"),
+        pytest.param("brokers/ids/0", "no broker", marks=pytest.mark.long),
+    ],
 )
 def test_a_zookeeper_without_brokers(place: Place, missing: str, words: str) -> None:
     place.begins()
@@ -195,7 +199,7 @@ def test_a_zookeeper_without_brokers(place: Place, missing: str, words: str) -> 
 # -- garbage in ZooKeeper ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("node", ["the broker", "how many partitions"])
+@pytest.mark.parametrize("node", [pytest.param("the broker", marks=pytest.mark.long), "how many partitions"])
 def test_garbage_in_the_only_node_of_its_kind(place: Place, node: str) -> None:
     place.begins()
     path, words = {
