@@ -212,7 +212,8 @@ def test_ci_is_a_script_of_which_every_user_can_run_the_end() -> None:
     subprocess.run(["bash", "-n", script], check=True, timeout=10)
     lines = script.read_text().splitlines()
     assert "set -euo pipefail" in lines
-    assert [line.split()[1] for line in lines if line.startswith("make ")] == ["test", "soak"]
+    assert [line.split()[1] for line in lines if line.startswith("make ")] == ["lint", "test", "soak"]
+    assert any(line.startswith("make lint types imports ") for line in lines)
     assert lines[-1].startswith("make soak")
 
 
