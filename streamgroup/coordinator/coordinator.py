@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from streamgroup.coordinator.batch_read import log_ends, tasks_of
 from streamgroup.coordinator.control.claims import Claim
@@ -35,6 +35,7 @@ from streamgroup.coordinator.run.interface import Question
 from streamgroup.coordinator.run.machine import Run
 from streamgroup.coordinator.run.planner import Planner
 from streamgroup.coordinator.run.run_events import RunEvents
+from streamgroup.coordinator.run.steps import Steps
 from streamgroup.coordinator.threads.assemble import backend_of, ledger_of, run_config
 from streamgroup.coordinator.threads.group_backend import GroupBackend
 from streamgroup.coordinator.threads.log_checks import LogChecks
@@ -54,6 +55,8 @@ from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions, Sou
 
 if TYPE_CHECKING:
     from streamgroup.coordinator.threads.table_thread import TableThread
+
+T = TypeVar("T")
 
 log = logging.getLogger("streamgroup")
 
@@ -132,7 +135,7 @@ class Coordinator:
 
     def prepare_available_now(self) -> None:
         """Store the log end offsets of all subscribed partitions as the targets of AvailableNow (R11)."""
-        self._inbox.call(interface.PrepareAvailableNow())
+        self._inbox.call(Run.prepare_available_now)
 
     def latest_offset(self, start: Mapping[str, Any], *, limits: LimitOptions, once: bool = False) -> dict[str, Any]:
         """Mark the batch that ends at `start` as completed, commit it and plan the next batch.
@@ -140,19 +143,18 @@ class Coordinator:
         Returns the next batch's offset document, or `start` if there is nothing to read.
         """
         document = self._documents.read(start)
-        planned = self._inbox.call(interface.LatestOffset(document, limits, once))
+        planned = self._inbox.call(lambda run: run.latest_offset(document, limits, once=once))
         return dict(start) if planned is document else to_value(planned)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[FetchTask]:
         """Return the tasks of the batch that `end` describes. They are kept, because Spark may call again (R12)."""
         first = self._documents.read(start)
         last = whole_batch(first, self._documents.read(end))
-        tasks: list[FetchTask] = self._inbox.call(interface.Partitions(first, last))
-        return tasks
+        return self._inbox.call(lambda run: run.partitions(first, last))
 
     def report_latest(self) -> dict[str, dict[str, int]] | None:
         """Return the owned partitions' log ends in the format of Spark's Kafka connector; None if unknown."""
-        logs = self._inbox.call(interface.GetEnds())
+        logs = self._inbox.call(Run.report_latest)
         return self._reported.get(lambda: _by_topic(logs), logs) or None
 
     def stop(self, *, last_word: bool = True) -> None:
@@ -163,7 +165,7 @@ class Coordinator:
         `last_word`: see `Shutdown.stop`.
         """
         self.stopping = True
-        if self._inbox.call(interface.StopRun(last_word)):
+        if self._inbox.call(lambda run: run.stop(last_word=last_word)):
             self._backend.thread.stop(GROUP_THREAD_TIMEOUT_S)
             self._watcher.stop(WATCHER_TIMEOUT_S)
             if self._table is not None:
@@ -196,20 +198,21 @@ class Coordinator:
     # --- the control channel's requests: see `ControlledRun` ---------------------------------------------------------
 
     def sunk(self, document: Mapping[str, Any], batch: int | None, query: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(self._inbox.call(interface.BatchSunk(from_value(document), batch, query)))
+        end = from_value(document)
+        return dict(self._inbox.call(lambda run: run.report_completed(end, batch, query)))
 
     def ranges(self) -> dict[str, Any]:
-        return dict(self._inbox.call(interface.GetRanges()))
+        return dict(self._inbox.call(lambda run: run.completion.ranges()))
 
     def log_ends(self) -> dict[str, Any]:
-        return {"ends": _by_topic(self._inbox.call(interface.ListHeldEnds()))}
+        return {"ends": _by_topic(self._inbox.call(Run.list_ends))}
 
     def listen(self, is_announced: Callable[[], bool]) -> None:
         """Use `is_announced()` to find out whether the application has a listener that reports completed batches."""
         self._run.completion.is_announced = is_announced
 
     def end(self) -> dict[str, Any]:
-        self._inbox.call(interface.EndAtNextCall())
+        self._inbox.call(lambda run: run.shutdown.end())
         return {}
 
     def drain(self, timeout: float, *, ends: bool = False) -> dict[str, Any]:
@@ -218,17 +221,17 @@ class Coordinator:
         `ends`: see `Shutdown.drain`. Returns `{"drained": bool, "why": str, ...}`. `drained` is False if the last batch
         may be repeated, for example because `timeout` seconds have passed; `why` gives the reason.
         """
-        result = self._inbox.call(interface.DrainRun(timeout, ends))
+        result = self._inbox.call(lambda run: run.drain(timeout, ends=ends))
         self._end_unbegun()
         return {**result, "group": self._group.group_id, "run": self.run}
 
     def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
         """Pause or resume partitions, as `ControlledRun.pause` describes. Raises PauseRefused."""
         chosen = None if partitions is None else frozenset(partitions)
-        return dict(self._inbox.call(interface.SetPaused(chosen, is_paused)))
+        return self._inbox.call(lambda run: run.pause_reading(chosen, is_paused=is_paused))
 
     def status(self) -> dict[str, Any]:
-        status = self._inbox.call(interface.GetStatus())
+        status = self._inbox.call(Run.status)
         epoch = time.time() - time.monotonic()  # each time: the system's clock may have been set
         for counter in status["trouble"].values():
             counter["last"] = None if counter["last"] is None else _utc(epoch + counter["last"])
@@ -533,10 +536,16 @@ class Inbox:
             case _:
                 self._shell.carry_out(action)
 
-    def call(self, request: interface.Request) -> Any:
-        """Pass a request to the `Run` and wait for the result in this thread.
+    @overload
+    def call(self, request: Callable[[Run], Steps[T]]) -> T: ...
 
-        Raises the error that the `Run` returns.
+    @overload
+    def call(self, request: Callable[[Run], T]) -> T: ...
+
+    def call(self, request: Callable[[Run], Any]) -> Any:
+        """Call a method of the `Run` with `request` and wait for the result in this thread.
+
+        Raises the error that the method raises.
         """
         number = next(self._numbers)
         mail = self._calls[number] = SimpleQueue()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -219,7 +219,7 @@ class Process:
     def told(self, document: Document, number: int) -> None:
         """The listener says that a batch has sunk (R15)."""
         self._mail[call := next(self._numbers)] = deque()
-        self.post(io.Called(call, io.BatchSunk(document, number, {})))
+        self.post(io.Called(call, lambda run: run.report_completed(document, number, {})))
         del self._mail[call]
 
     # -- plumbing -----------------------------------------------------------------------------------------------------
@@ -397,23 +397,25 @@ class Process:
 
     def prepare_available_now(self) -> Steps:
         """`Coordinator.prepare_available_now`: the ends of all partitions as of now (R11)."""
-        yield from self._call(io.PrepareAvailableNow())
+        yield from self._call(Run.prepare_available_now, of_spark=True)
 
     def latest_offset(self, start: Value, max_offsets: int | None, *, once: bool = False) -> Steps:
         """`Coordinator.latest_offset`."""
         document = from_value(start)
-        planned = yield from self._call(io.LatestOffset(document, LimitOptions(max_offsets), once))
+        planned = yield from self._call(
+            lambda run: run.latest_offset(document, LimitOptions(max_offsets), once=once), of_spark=True
+        )
         return start if planned is document else to_value(planned)
 
     def partitions(self, start: Value, end: Value) -> Steps:
         """`Coordinator.partitions`: the ranges to read."""
         first, last = from_value(start), from_value(end)
-        tasks = yield from self._call(io.Partitions(first, last))
+        tasks = yield from self._call(lambda run: run.partitions(first, last), of_spark=True)
         return tuple(fetched.range for task in tasks for fetched in task.ranges)
 
     def batch_parts(self) -> Steps:
         """The answer to `ranges` on the control channel, as `streamgroup.transaction` reads it."""
-        batch = yield from self._call(io.GetRanges())
+        batch = yield from self._call(lambda run: run.completion.ranges())
         ranges = [OffsetRange(TopicPartition(t, p), start, until) for t, p, start, until in batch["ranges"] or ()]
         return [
             BatchPart(one, claim, CommittedOffset(one.until, metadata, epoch))
@@ -422,7 +424,7 @@ class Process:
 
     def held(self) -> Steps:
         """The same, as `streamgroup.exactly_once` reads it."""
-        batch = yield from self._call(io.GetRanges())
+        batch = yield from self._call(lambda run: run.completion.ranges())
         known = batch["transaction"]
         ranges = tuple(OffsetRange(TopicPartition(t, p), start, until) for t, p, start, until in batch["ranges"] or ())
         return Held(
@@ -437,12 +439,12 @@ class Process:
             },
         )
 
-    def _call(self, request: io.Request) -> Steps:
+    def _call(self, request: Callable[[Run], Any], *, of_spark: bool = False) -> Steps:
         """Make a request and wait for its result, as `Inbox.call`."""
         number = next(self._numbers)
         mail = self._mail[number] = deque()
         try:
-            if isinstance(request, io.SparkRequest):
+            if of_spark:
                 self.silence.begin_call(number)
             self.post(io.Called(number, request))
             while True:
@@ -493,16 +495,17 @@ class Process:
 
     def pause(self, partitions: Collection[TopicPartition] | None, *, is_paused: bool = True) -> Steps:
         """`Coordinator.pause`: the names of the partitions that are paused then."""
-        result = yield from self._call(io.SetPaused(None if partitions is None else frozenset(partitions), is_paused))
+        chosen = None if partitions is None else frozenset(partitions)
+        result = yield from self._call(lambda run: run.pause_reading(chosen, is_paused=is_paused))
         return result["paused"]
 
     def stop(self) -> Steps:
         """`Coordinator.stop`."""
-        yield from self._call(io.StopRun())
+        yield from self._call(Run.stop)
 
     def drain(self, seconds: float) -> Steps:
         """`Coordinator.drain`: whether nothing will be repeated."""
-        result = yield from self._call(io.DrainRun(seconds))
+        result = yield from self._call(lambda run: run.drain(seconds))
         return result["drained"]
 
     def die(self) -> None:

@@ -30,120 +30,21 @@ from streamgroup.model import (
 )
 
 if TYPE_CHECKING:
+    from streamgroup.coordinator.run.machine import Run
     from streamgroup.options.types import LimitOptions, Subscription
-
-# --- requests ------------------------------------------------------------------------------------------------------
-
-
-@frozen
-class PrepareAvailableNow:
-    """Request of Spark: store the log end offsets of all subscribed partitions as targets (R11). No result."""
-
-
-@frozen
-class LatestOffset:
-    """Request of Spark: the batch that ends at `start` is completed; plan the next one.
-
-    The result is the next batch's document, or `start` itself if there is nothing to read.
-    """
-
-    start: Document
-    limits: LimitOptions
-    once: bool = False
-
-
-@frozen
-class Partitions:
-    """Request of Spark: make the tasks of the batch that `end` describes. The result is a list of tasks."""
-
-    start: Document
-    end: Document
-
-
-@frozen
-class GetEnds:
-    """Request of Spark: report the newest offsets. The result maps each owned partition to its log end."""
-
-
-@frozen
-class StopRun:
-    """Request: commit and leave the group (R29). The result is whether the caller must end its threads.
-
-    `last_word`: see `Shutdown.stop`.
-    """
-
-    last_word: bool = True
-
-
-@frozen
-class DrainRun:
-    """Request: plan no more batches, wait for the last one, commit and leave the group (R30).
-
-    The result is whether no batch will be repeated.
-    """
-
-    timeout: float
-    ends: bool = False
-
-
-@frozen
-class EndAtNextCall:
-    """Request: end the query with Spark's next call, since all of its coordinators are drained. No result."""
-
-
-@frozen
-class BatchSunk:
-    """Request of the listener: the batch of `document`, Spark's batch number `batch`, is completed (R15).
-
-    The result is a mapping for the listener.
-    """
-
-    document: Document
-    batch: int | None
-    query: Mapping[str, Any]
-
-
-@frozen
-class GetRanges:
-    """Request: return the ranges of the batch in flight. The result is a mapping."""
-
-
-@frozen
-class ListHeldEnds:
-    """Request: list the log ends now. The result maps each owned partition to its LogRange."""
-
-
-@frozen
-class GetStatus:
-    """Request: return the state of the member, its positions and its events. The result is a mapping."""
-
-
-@frozen
-class SetPaused:
-    """Request of an operator: pause `partitions` (`is_paused`) or resume them; None means the entire query.
-
-    The result is a mapping with the partitions that are paused afterwards. Raises PauseRefused.
-    """
-
-    partitions: frozenset[TopicPartition] | None
-    is_paused: bool
-
-
-SparkRequest = PrepareAvailableNow | LatestOffset | Partitions | GetEnds
-"""Requests of Spark's engine. While one is pending, Spark does not count as silent (R27)."""
-Request = (
-    SparkRequest | StopRun | DrainRun | EndAtNextCall | BatchSunk | GetRanges | ListHeldEnds | GetStatus | SetPaused
-)
 
 # --- events --------------------------------------------------------------------------------------------------------
 
 
 @frozen
 class Called:
-    """Event: a thread makes `request` and waits for the `CallReply` or `Raise` with the same number `call`."""
+    """Event: a thread calls the `Run` and waits for the `CallReply` or `Raise` with the same number `call`.
+
+    `request` calls a method of the `Run`. If the method returns `Steps`, they are carried out.
+    """
 
     call: int
-    request: Request
+    request: Callable[[Run], Any]
 
 
 @frozen

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamgroup.coordinator.planning.memo import Memo
 from streamgroup.coordinator.planning.pace import Pace
@@ -27,7 +27,12 @@ from streamgroup.coordinator.run.steps import NOW, Steps, StepScheduler
 from streamgroup.errors import SkippedBatchError, StreamGroupError
 from streamgroup.group import events as ev
 from streamgroup.group.member import Member, MemberAction, MetadataStale, Resolve, shown_state
-from streamgroup.model import Document, TopicPartition, name_some
+from streamgroup.model import Document, FetchTask, TopicPartition, name_some
+
+if TYPE_CHECKING:
+    from streamgroup.options.types import LimitOptions
+
+T = TypeVar("T")
 
 
 class Run:
@@ -51,9 +56,9 @@ class Run:
         self._describing: int | None = None
         """The number of the background task that describes the group (R28)."""
         self._ends: Memo[Logs] = Memo()
-        """The result of `GetEnds`, which is part of the status, too."""
-        self._spark: set[int] = set()
-        """The pending calls of Spark."""
+        """The result of `report_latest`, which is part of the status, too."""
+        self._spark_calls = 0
+        """How many calls of Spark are pending."""
         self._failure = Failure()
         self._paused = PausedPartitions(config.group_id, self._note)
         pace = Pace(config.target_batch_s)
@@ -129,14 +134,13 @@ class Run:
     def _take(self, event: interface.Event, now: float) -> None:
         match event:
             case interface.Called(call, request):
-                self._begin(call, request)
+                self._scheduler.begin(call, self._steps(request), now)
             case interface.QuestionAnswered(call, answer):
                 self._scheduler.answer(call, answer, now)
             case interface.QuestionFailed(call, error):
                 self._scheduler.fail(call, error, now)
             case interface.CallAbandoned(call):
                 self._scheduler.abandon(call)
-                self._end_spark_call(call, now)
             case interface.TopicsRead(snapshot, asked):
                 self.startup.see(snapshot, asked, now)
             case interface.SilenceLook(jvm_is_stopped):
@@ -149,6 +153,10 @@ class Run:
             case _:
                 self._perform(self._member.step(event, now))
 
+    def _steps(self, request: Callable[[Run], Any]) -> Steps[Any]:
+        result = request(self)
+        return (yield from result) if isinstance(result, Generator) else result
+
     def _fail_by(self, error: Exception) -> None:
         """End the query with an error of any type. For a defect the log has the traceback."""
         if isinstance(error, StreamGroupError):
@@ -157,68 +165,59 @@ class Run:
         self._note(ev.ERROR, "the query has failed\n" + "".join(traceback.format_exception(error)))
         self._failure.set(StreamGroupError(f"the query has failed: {error!r}"))
 
-    # --- calls -------------------------------------------------------------------------------------------------------
+    # --- Spark's calls -----------------------------------------------------------------------------------------------
 
-    def _begin(self, call: int, request: interface.Request) -> None:
-        if isinstance(request, interface.SparkRequest):
-            self._spark.add(call)
-            self._silence.begin_call(self._now)
-        self._scheduler.begin(call, self._steps(request), self._now)
+    def prepare_available_now(self) -> Steps[None]:
+        """Store the log end offsets of all subscribed partitions as targets (R11)."""
+        return self._call_of_spark(self._calls.prepare_available_now())
 
-    def _end_spark_call(self, call: int, now: float) -> None:
-        if call in self._spark:
-            self._spark.remove(call)
-            self._silence.end_call(now)
+    def latest_offset(self, start: Document, limits: LimitOptions, *, once: bool = False) -> Steps[Document]:
+        """Mark the batch that ends at `start` as completed, commit it and plan the next batch.
 
-    def _steps(self, request: interface.Request) -> Steps[Any]:
-        steps: Steps[Any]
-        match request:
-            case interface.PrepareAvailableNow():
-                steps = self._calls.prepare_available_now()
-            case interface.LatestOffset(start, limits, once):
-                steps = self._calls.latest_offset(start, limits, once=once)
-            case interface.Partitions(start, end):
-                steps = self._calls.partitions(start, end)
-            case interface.ListHeldEnds():
-                steps = self._list_ends()
-            case interface.StopRun(last_word):
-                steps = self._stop(last_word)
-            case interface.DrainRun(timeout, ends):
-                steps = self._drain(timeout, ends)
-            case _:
-                steps = self._at_once(request)
-        return steps
+        Returns the next batch's document, or `start` itself if there is nothing to read.
+        """
+        return self._call_of_spark(self._calls.latest_offset(start, limits, once=once))
 
-    def _at_once(self, request: interface.Request) -> Steps[Any]:
-        """Serve a request for which nothing must be awaited."""
-        now = yield NOW
-        match request:
-            case interface.BatchSunk(document, batch, query):
-                return self.completion.mark_sunk(document, batch, query, now)
-            case interface.GetRanges():
-                return self.completion.ranges()
-            case interface.EndAtNextCall():
-                self.shutdown.end()
-            case interface.GetEnds():
-                return self._known_ends()
-            case interface.GetStatus():
-                return self._status()
-            case interface.SetPaused(partitions, is_paused):
-                return self._pause_reading(partitions, is_paused=is_paused)
-        return None
+    def partitions(self, start: Document, end: Document) -> Steps[list[FetchTask]]:
+        """Make the tasks of the batch that `end` describes (R12)."""
+        return self._call_of_spark(self._calls.partitions(start, end))
 
-    def _known_ends(self) -> Logs:
-        """Return the last listed ranges of the owned partitions; the same object while nothing has changed."""
-        held = self._ledger.partitions()
-        return self._ends.get(lambda: self._logs.known(held), held, *self._logs.known_since)
+    def report_latest(self) -> Logs:
+        """Return the last listed range of each owned partition; the same object while nothing has changed."""
+        self._silence.begin_call(self._now)
+        self._silence.end_call(self._now)
+        return self._known_ends()
 
-    def _list_ends(self) -> Steps[Logs]:
+    def _call_of_spark(self, steps: Steps[T]) -> Steps[T]:
+        """Carry out a call of Spark. While one is pending, Spark does not count as silent (R27)."""
+        self._spark_calls += 1
+        self._silence.begin_call(self._now)
+        try:
+            return (yield from steps)
+        finally:
+            self._spark_calls -= 1
+            self._silence.end_call(self._now)
+
+    # --- the other calls ---------------------------------------------------------------------------------------------
+
+    def report_completed(self, document: Document, batch: int | None, query: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Process a listener's report that Spark has completed the batch of `document`, its batch number `batch`.
+
+        `BatchCompletion.mark_sunk` describes the result.
+        """
+        return self.completion.mark_sunk(document, batch, query, self._now)
+
+    def list_ends(self) -> Steps[Logs]:
+        """List the log ends now. Returns the range of each owned partition."""
         logs: Logs
         _, logs = yield interface.ListEnds(self._ledger.positions(), LISTING_TIMEOUT_S)
         return logs
 
-    def _pause_reading(self, partitions: frozenset[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
-        """Pause or resume `partitions`, or the entire query for None."""
+    def pause_reading(self, partitions: frozenset[TopicPartition] | None, *, is_paused: bool) -> dict[str, Any]:
+        """Pause or resume `partitions`, or the entire query for None, as an operator requests.
+
+        Returns the partitions that are paused then. Raises PauseRefused.
+        """
         held = self._ledger.partitions()
         if is_paused:
             self._paused.pause(partitions, held)
@@ -226,7 +225,8 @@ class Run:
             self._paused.resume(partitions)
         return {"paused": self._paused.names(held), "is_whole": self._paused.is_whole}
 
-    def _status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
+        """Return the state of the member, its positions and its events."""
         commits = self._ledger.commits
         age = self._batch_clock.look(self._ledger.in_flight, self._now)
         logs = self._known_ends()
@@ -254,13 +254,18 @@ class Run:
             "commits": {"count": commits.accepted, "seconds": round(commits.accepted_s, 3)},
         }
 
-    def _stop(self, last_word: bool) -> Steps[bool]:
+    def stop(self, *, last_word: bool = True) -> Steps[bool]:
+        """Commit and leave the group (R29), as `Shutdown.stop` describes."""
         now = yield NOW
         has_left = yield from self.shutdown.stop(now, last_word=last_word)
         self._events.left(self._ledger.in_flight, self.shutdown.uncommitted, "stopped")
         return has_left
 
-    def _drain(self, timeout: float, ends: bool) -> Steps[dict[str, Any]]:
+    def drain(self, timeout: float, *, ends: bool = False) -> Steps[dict[str, Any]]:
+        """Plan no more batches, wait for the last one, commit and leave the group (R30), as `Shutdown.drain` describes.
+
+        `drained` of the result is whether no batch will be repeated, and `why` is the reason if one may be.
+        """
         now = yield NOW
         drained = yield from self.shutdown.drain(now, timeout, ends=ends)
         if drained:
@@ -287,6 +292,10 @@ class Run:
             return f"the member lost {name_some(lost)} before it could commit the last batch, and another may own them"
         return "the timeout expired before the member owned the partitions of the last batch again"
 
+    def _known_ends(self) -> Logs:
+        held = self._ledger.partitions()
+        return self._ends.get(lambda: self._logs.known(held), held, *self._logs.known_since)
+
     # --- results of tasks ------------------------------------------------------------------------------------------
 
     def asks(self, task: int, question: Question) -> None:
@@ -295,13 +304,11 @@ class Run:
 
     def is_over(self, task: int, result: Any, now: float) -> None:
         """Return the result of a call to its thread. A background task has no result."""
-        self._end_spark_call(task, now)
         if task >= 0:
             self._actions.append(interface.CallReply(task, result))
 
     def has_failed(self, task: int, error: Exception, now: float) -> None:
         """Raise the error of a call in its thread. The error of a background task ends the query."""
-        self._end_spark_call(task, now)
         if task >= 0:
             self._actions.append(interface.Raise(task, error))
         else:
@@ -331,7 +338,7 @@ class Run:
             self._begin_task(self._pause(reason))
         elif reason is not None:
             self._silence.stays()  # it may be about to join
-        elif self.shutdown.paused and self._spark and not jvm_is_stopped:
+        elif self.shutdown.paused and self._spark_calls and not jvm_is_stopped:
             # The call began before the pause, or while the member left. Under Trigger.Once no later call follows.
             self._begin_task(self._calls.join_again())
 

@@ -10,11 +10,13 @@ import pytest
 
 from streamgroup.coordinator.coordinator import Inbox
 from streamgroup.coordinator.run import interface
+from streamgroup.coordinator.run.machine import Run
 from streamgroup.errors import DataLossError
 from streamgroup.group import events as ev
+from tests.unit.coordinator.run.run_shell import ranges
 from tests.unit.coordinator.shells import running, until
 
-STATUS = interface.GetStatus()
+STATUS = Run.status
 QUESTION = interface.SnapshotEnds()
 
 
@@ -111,7 +113,7 @@ def test_calls_of_two_threads_get_their_own_results() -> None:
 
     def script(event: Any) -> list[Any]:
         match event:
-            case interface.Called(call, interface.GetRanges()):
+            case interface.Called(call, method) if method is ranges:
                 waiting.append(call)
                 return []
             case interface.Called(call):
@@ -120,7 +122,7 @@ def test_calls_of_two_threads_get_their_own_results() -> None:
 
     inbox, _, _ = make_inbox(script)
     results: list[str] = []
-    with running(lambda: results.append(inbox.call(interface.GetRanges()))):
+    with running(lambda: results.append(inbox.call(ranges))):
         until(lambda: bool(waiting), "the first call")
         assert inbox.call(STATUS) == "second"
     assert results == ["first"]

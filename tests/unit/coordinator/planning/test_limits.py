@@ -30,10 +30,9 @@ from streamgroup.coordinator.planning.pace import (
     Rate,
 )
 from streamgroup.coordinator.planning.packing import UNIT, pack
-from streamgroup.coordinator.run import interface
 from streamgroup.model import INITIAL_DOCUMENT, Broker, Document, FetchRange, FetchTask, OffsetRange, TopicPartition
 from streamgroup.options.types import LimitOptions
-from tests.unit.coordinator.run.run_shell import P0, P1, Shell
+from tests.unit.coordinator.run.run_shell import P0, P1, Shell, latest_offset, partitions
 
 
 def backlog(*sizes: int, start: int = 0) -> dict[TopicPartition, OffsetRange]:
@@ -435,13 +434,13 @@ def test_a_target_sizes_batches_within_the_other_limits() -> None:
 
 
 def plan(shell: Shell, start: Document = INITIAL_DOCUMENT, limits: LimitOptions = RATED) -> Document:
-    document = shell.result(interface.LatestOffset(start, limits))
+    document = shell.result(latest_offset(start, limits))
     assert isinstance(document, Document)
     return document
 
 
 def sink(shell: Shell, start: Document, end: Document) -> None:
-    shell.result(interface.Partitions(start, end))
+    shell.result(partitions(start, end))
 
 
 def test_a_rate_of_bytes_counts_the_bytes_of_the_estimate() -> None:

@@ -52,7 +52,27 @@ AWAY = TopicPartition("t", partition_number(1, 0))
 MEMBER, OFF = GroupOptions("g"), GroupOptions(mode=GroupMode.OFF)
 COMMIT = GroupOptions("g", mode=GroupMode.COMMIT)
 MODES = pytest.mark.parametrize("group", [MEMBER, COMMIT, OFF], ids=lambda group: group.mode.value)
-PLAN = interface.LatestOffset(INITIAL_DOCUMENT, LimitOptions())
+Request = Callable[[Run], Any]
+
+
+def latest_offset(start: Document, limits: LimitOptions, *, once: bool = False) -> Request:
+    return lambda run: run.latest_offset(start, limits, once=once)
+
+
+def partitions(start: Document, end: Document) -> Request:
+    return lambda run: run.partitions(start, end)
+
+
+def completed(document: Document, batch: int | None, query: Mapping[str, Any]) -> Request:
+    """The report of a listener."""
+    return lambda run: run.report_completed(document, batch, query)
+
+
+def ranges(run: Run) -> Any:
+    return run.completion.ranges()
+
+
+PLAN = latest_offset(INITIAL_DOCUMENT, LimitOptions())
 
 
 def snapshot(dialect: Dialect = Dialect.KAFKA, **partitions: int) -> ClusterSnapshot:
@@ -203,7 +223,7 @@ class Shell:
         self.out = out
         return out
 
-    def call(self, request: interface.Request) -> int:
+    def call(self, request: Request) -> int:
         """Make a request and return the number of the call."""
         self.calls += 1
         self.step(interface.Called(self.calls, request))
@@ -262,7 +282,7 @@ class Shell:
         assert len(found) == len(replies), "a call ends once"
         return found
 
-    def connected(self, request: interface.Request = PLAN) -> int:
+    def connected(self, request: Request = PLAN) -> int:
         """Make the first call of a run, which connects; return its number."""
         call = self.call(request)
         self.answer(call, self.found(self.questions[call]))
@@ -273,7 +293,7 @@ class Shell:
         assert self.run.wake_at is not None
         return self.step(ev.Tick(), max(0.0, self.run.wake_at - self.now))
 
-    def result(self, request: interface.Request) -> Any:
+    def result(self, request: Request) -> Any:
         """Make a request whose questions are answered at once."""
         call = self.call(request)
         self.serve()
@@ -282,8 +302,8 @@ class Shell:
         return reply.result
 
     def batch(self, start: Document = INITIAL_DOCUMENT) -> Document:
-        document = self.result(interface.LatestOffset(start, LimitOptions()))
-        assert self.result(interface.Partitions(start, document))
+        document = self.result(latest_offset(start, LimitOptions()))
+        assert self.result(partitions(start, document))
         return document  # type: ignore[no-any-return]
 
     def asked(self, api: type[Any]) -> int:

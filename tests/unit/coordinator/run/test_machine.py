@@ -12,6 +12,7 @@ from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.interface import DescribeGroup, Question
 from streamgroup.coordinator.run.lifecycle import RunState
 from streamgroup.coordinator.run.lineage import DESCRIBE_TIMEOUT_S, LOOK_AGAIN_S
+from streamgroup.coordinator.run.machine import Run
 from streamgroup.coordinator.run.spark_calls import ASSIGNMENT_TIMEOUT_S
 from streamgroup.coordinator.run.steps import NOW, Steps, StepScheduler, Until
 from streamgroup.errors import BrokerError, ConfigError, FencedError, StreamGroupError, TransportError
@@ -21,7 +22,22 @@ from streamgroup.kafka.wire.messages.group import JoinGroupRequest, LeaveGroupRe
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import EARLIEST, INITIAL_DOCUMENT, Document, GroupDescription, GroupState, LogRange, OffsetRange
 from streamgroup.options.types import GroupOptions, LimitOptions, Subscription
-from tests.unit.coordinator.run.run_shell import AWAY, MEMBER, OFF, P0, P1, P2, PLAN, Shell, registered, snapshot
+from tests.unit.coordinator.run.run_shell import (
+    AWAY,
+    MEMBER,
+    OFF,
+    P0,
+    P1,
+    P2,
+    PLAN,
+    Shell,
+    completed,
+    latest_offset,
+    partitions,
+    ranges,
+    registered,
+    snapshot,
+)
 
 SILENT = GroupOptions("g", max_silence_ms=60_000)
 STOPPED, RUNS = interface.SilenceLook(jvm_is_stopped=True), interface.SilenceLook(jvm_is_stopped=False)
@@ -47,7 +63,7 @@ def test_a_first_plan_goes_from_new_to_a_reply() -> None:
     positions = shell.ledger.positions()
     assert shell.of(interface.Ask) == [interface.Ask(7, interface.ListEnds(positions, 1.0))]
     logs = shell.logs.known(positions)
-    assert shell.answer(7, logs) == [interface.Ask(7, interface.CheckPositions(positions, logs, PLAN.limits, 1.0))]
+    assert shell.answer(7, logs) == [interface.Ask(7, interface.CheckPositions(positions, logs, LimitOptions(), 1.0))]
     shell.answer(7, None)
     document = shell.replies[7]
     assert document.ranges == (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
@@ -58,22 +74,22 @@ def test_a_first_plan_goes_from_new_to_a_reply() -> None:
 def test_small_ranges_share_a_task_once_a_batch_has_shown_that_records_are_cheap(listened: bool) -> None:
     shell = Shell()
     document = shell.result(PLAN)
-    shell.result(interface.Partitions(INITIAL_DOCUMENT, document))
+    shell.result(partitions(INITIAL_DOCUMENT, document))
     assert shell.packed_offsets == [0], "nothing is known yet"
     longest = max(map(len, document.ranges))
     if listened:
         shell.now += 0.1
-        shell.result(interface.BatchSunk(document, 0, {}))
+        shell.result(completed(document, 0, {}))
         shell.now += 5.0  # the trigger interval: the batch was over long before
     shell.logs.ends = {P0: 12, P1: 11}
-    following = shell.result(interface.LatestOffset(document, LimitOptions()))
-    shell.result(interface.Partitions(document, following))
+    following = shell.result(latest_offset(document, LimitOptions()))
+    shell.result(partitions(document, following))
     assert shell.packed_offsets == [0, 2 * longest]
 
 
 def test_the_ends_of_available_now_are_taken_before_the_member_joins() -> None:
     shell = Shell()
-    call = shell.connected(interface.PrepareAvailableNow())
+    call = shell.connected(Run.prepare_available_now)
     assert shell.of(interface.Ask) == [interface.Ask(call, interface.SnapshotEnds())]
     assert shell.answer(call, {P0: 4, P1: 10}) == [interface.CallReply(call, None)]
     assert shell.sent == []
@@ -85,7 +101,7 @@ def test_available_now_does_not_miss_a_partition_that_came_after_its_targets() -
     shell = Shell(MEMBER, OffsetCommitRequest)
     shell.cluster = registered(P0)
     shell.logs.ends = {P0: 10}
-    shell.result(interface.PrepareAvailableNow())
+    shell.result(Run.prepare_available_now)
     shell.logs.ends[AWAY] = 10
     shell.logs.snapshot = shell.cluster = registered(P0, AWAY)
     call = shell.call(PLAN)
@@ -96,14 +112,14 @@ def test_available_now_does_not_miss_a_partition_that_came_after_its_targets() -
     shell.release()
     document = shell.batch(empty)
     assert document.ranges == (OffsetRange(P0, 0, 10),)
-    assert shell.result(interface.LatestOffset(document, LimitOptions())) is document, "the query ends"
+    assert shell.result(latest_offset(document, LimitOptions())) is document, "the query ends"
 
 
 def test_available_now_knows_a_broker_that_registered_just_before_its_targets_were_listed() -> None:
     """Another member may get its partitions. Without it in the metadata the query would end because it is offline."""
     shell = Shell()
     shell.cluster = registered(P0)
-    shell.connected(interface.PrepareAvailableNow())
+    shell.connected(Run.prepare_available_now)
     shell.cluster = registered(P0, AWAY)
     shell.logs.ends = {P0: 10, AWAY: 10}
     shell.serve()
@@ -157,7 +173,7 @@ def test_a_stop_ends_a_call_that_waits() -> None:
     shell = Shell(MEMBER, JoinGroupRequest)
     first = shell.connected()
     assert shell.replies == {}
-    second = shell.call(interface.StopRun())
+    second = shell.call(Run.stop)
     assert list(shell.replies.items()) == [(second, True), (first, INITIAL_DOCUMENT)]
     assert shell.run.shutdown.state is RunState.STOPPED
 
@@ -165,7 +181,7 @@ def test_a_stop_ends_a_call_that_waits() -> None:
 def test_a_stop_does_not_wait_for_a_call_whose_question_is_unanswered() -> None:
     shell = Shell()
     first = shell.call(PLAN)
-    second = shell.call(interface.StopRun())
+    second = shell.call(Run.stop)
     assert shell.out == [interface.CallReply(second, True)]
     shell.serve()
     assert shell.of(interface.CallReply)[-1] == interface.CallReply(first, INITIAL_DOCUMENT)
@@ -175,13 +191,13 @@ def test_a_stop_does_not_wait_for_a_call_whose_question_is_unanswered() -> None:
 def test_a_drain_waits_for_the_batch_in_flight_and_ends_the_query() -> None:
     shell = Shell()
     document = shell.batch()
-    drain = shell.call(interface.DrainRun(30.0, ends=True))
+    drain = shell.call(lambda run: run.drain(30.0, ends=True))
     assert shell.out == []
     assert shell.run.wake_at is not None
-    call = shell.call(interface.BatchSunk(document, 0, {}))
+    call = shell.call(completed(document, 0, {}))
     assert shell.replies == {call: {"proven": True, "why": ""}, drain: {"drained": True, "in_flight": False, "why": ""}}
-    assert shell.result(interface.EndAtNextCall()) is None
-    shell.call(interface.LatestOffset(document, LimitOptions()))
+    assert shell.result(lambda run: run.shutdown.end()) is None
+    shell.call(latest_offset(document, LimitOptions()))
     (raised,) = shell.of(interface.Raise)
     assert "the query was drained, and no batch will be repeated" in str(raised.error)
 
@@ -189,7 +205,7 @@ def test_a_drain_waits_for_the_batch_in_flight_and_ends_the_query() -> None:
 def test_a_drain_whose_time_is_over_tells_of_the_batch_that_may_be_repeated() -> None:
     shell = Shell()
     shell.batch()
-    drain = shell.call(interface.DrainRun(2.0))
+    drain = shell.call(lambda run: run.drain(2.0))
     shell.step(ev.Tick(), 2.0)
     why = "the timeout expired before the batch in flight was complete"
     assert shell.replies == {drain: {"drained": False, "in_flight": True, "why": why}}
@@ -201,7 +217,7 @@ def test_a_drain_of_a_query_that_fails_meanwhile_names_the_error() -> None:
     """Spark, which would show it, calls no more."""
     shell = Shell()
     shell.batch()
-    drain = shell.call(interface.DrainRun(30.0))
+    drain = shell.call(lambda run: run.drain(30.0))
     shell.step(interface.ThreadFailed(ConfigError("the topic is gone")))
     why = "the query has failed: the topic is gone"
     assert shell.replies == {drain: {"drained": False, "in_flight": True, "why": why}}
@@ -234,7 +250,7 @@ def test_spark_is_silent_once_its_last_call_is_abandoned() -> None:
     shell = Shell(SILENT)
     shell.batch()
     call = shell.call(PLAN)
-    other = shell.call(interface.Partitions(INITIAL_DOCUMENT, Document("g", "lineage", "other", 7)))
+    other = shell.call(partitions(INITIAL_DOCUMENT, Document("g", "lineage", "other", 7)))
     for each in (call, other):
         shell.step(RUNS, 100.0)
         assert shell.asked(LeaveGroupRequest) == 0, "a call of Spark is under way"
@@ -295,7 +311,7 @@ def test_the_error_of_a_background_task_counts_in_its_generation_only(group: Gro
 def test_the_error_of_a_background_task_does_not_count_after_a_stop() -> None:
     shell = Shell.founding()
     task = shell.task_that_asks(interface.ListOffsets)
-    shell.call(interface.StopRun())
+    shell.call(Run.stop)
     shell.fail(task, BrokerError(29, "t"))
     assert shell.run.failure is None
 
@@ -338,8 +354,8 @@ def test_a_call_that_is_not_of_spark_goes_on_after_a_failure() -> None:
     shell = Shell()
     document = shell.batch()
     shell.step(interface.ThreadFailed(FencedError("another member")))
-    assert shell.result(interface.BatchSunk(document, 0, {}))["proven"]
-    assert shell.result(interface.StopRun()) is True
+    assert shell.result(completed(document, 0, {}))["proven"]
+    assert shell.result(Run.stop) is True
 
 
 def test_a_description_from_before_the_newest_assignment_counts_for_nothing() -> None:
@@ -376,7 +392,7 @@ def test_metadata_with_a_new_partition_leads_to_its_start() -> None:
     shell.step(interface.TopicsRead(shell.logs.snapshot, frozenset({"t"})))
     assert [action.question for action in shell.of(interface.Ask)] == [interface.ListOffsets({P2: EARLIEST}, 60.0)]
     shell.serve()
-    assert shell.result(interface.LatestOffset(first, LimitOptions())).ranges == (OffsetRange(P2, 0, 10),)
+    assert shell.result(latest_offset(first, LimitOptions())).ranges == (OffsetRange(P2, 0, 10),)
 
 
 def test_metadata_that_an_answer_contradicts_is_read_again() -> None:
@@ -389,20 +405,20 @@ def test_metadata_that_an_answer_contradicts_is_read_again() -> None:
 
 def test_reports_wait_for_nothing() -> None:
     shell = Shell()
-    assert shell.result(interface.GetEnds()) == {}
-    assert shell.result(interface.GetRanges())["ranges"] is None
+    assert shell.result(Run.report_latest) == {}
+    assert shell.result(ranges)["ranges"] is None
     document = shell.batch()
-    assert shell.result(interface.GetEnds()) == {P0: LogRange(0, 10), P1: LogRange(0, 10)}
-    assert shell.result(interface.GetRanges())["ranges"] == [["t", 0, 0, 10], ["t", 1, 0, 10]]
+    assert shell.result(Run.report_latest) == {P0: LogRange(0, 10), P1: LogRange(0, 10)}
+    assert shell.result(ranges)["ranges"] == [["t", 0, 0, 10], ["t", 1, 0, 10]]
     shell.now += 7.5
-    status = shell.result(interface.GetStatus())
+    status = shell.result(Run.status)
     assert (status["state"], status["generation"], status["idle"]) == ("stable", shell.ledger.generation, False)
     assert status["in_flight_s"] == 7.5, "since Spark got the batch, and not since someone asked"
     assert status["positions"] == {"t-0": 0, "t-1": 0}
     assert status["trouble"]["rebalance"]["count"] == 1
     figures = {"batch": 0, "rows": 20}
-    shell.result(interface.BatchSunk(document, 0, {"name": "orders", "batch": figures}))
-    status = shell.result(interface.GetStatus())
+    shell.result(completed(document, 0, {"name": "orders", "batch": figures}))
+    status = shell.result(Run.status)
     assert (status["query"], status["batches"]) == ({"name": "orders"}, [figures])
     assert (status["idle"], status["in_flight_s"]) == (True, None)
 
@@ -428,7 +444,7 @@ def test_a_silent_run_leaves_the_group_and_joins_again_with_sparks_next_call() -
     ]
     assert sum("left while Spark was silent" in line for line in shell.lines) == 1
     joined = shell.asked(JoinGroupRequest)
-    shell.result(interface.LatestOffset(first, LimitOptions()))
+    shell.result(latest_offset(first, LimitOptions()))
     assert shell.run.shutdown.state is RunState.RUNNING
     assert shell.asked(JoinGroupRequest) > joined
     assert shell.committed == {0: 10, 1: 10}
@@ -455,12 +471,12 @@ def test_a_pause_waits_for_the_answers_of_the_coordinator_without_holding_up_the
     shell.step(RUNS, 61.0)
     assert shell.run.shutdown.state is RunState.PAUSED
     assert silence(shell) == []
-    assert shell.result(interface.GetStatus())["state"] == "leaving"
+    assert shell.result(Run.status)["state"] == "leaving"
     shell.release()
     assert "left the group" in silence(shell)[0]
 
 
-ONCE = interface.LatestOffset(INITIAL_DOCUMENT, LimitOptions(), once=True)
+ONCE = latest_offset(INITIAL_DOCUMENT, LimitOptions(), once=True)
 SHORT_SESSION = GroupOptions("g", session_timeout_ms=6_000)
 
 
@@ -519,14 +535,14 @@ def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_once() -> No
 
 def test_the_time_of_a_pause_does_not_count_for_the_join_timeout_of_available_now() -> None:
     shell = Shell(SILENT, JoinGroupRequest)
-    shell.result(interface.PrepareAvailableNow())
+    shell.result(Run.prepare_available_now)
     shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
     (first,) = shell.replies.values()
     shell.step(RUNS, 61.0)
     assert shell.run.shutdown.state is RunState.PAUSED
-    shell.call(interface.LatestOffset(first, LimitOptions()))
+    shell.call(latest_offset(first, LimitOptions()))
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
     (second,) = shell.replies.values()
     assert (second.sequence, second.ranges) == (first.sequence + 1, ())
@@ -536,10 +552,10 @@ def test_a_call_that_comes_before_a_pause_has_left_joins_again() -> None:
     shell = Shell(GroupOptions("g", max_silence_ms=1_000))
     first = shell.batch()
     shell.held = {OffsetCommitRequest}
-    shell.result(interface.BatchSunk(first, 0, {}))
+    shell.result(completed(first, 0, {}))
     shell.step(RUNS, 1.1)
     assert shell.run.shutdown.state is RunState.PAUSED
-    shell.call(interface.LatestOffset(first, LimitOptions()))
+    shell.call(latest_offset(first, LimitOptions()))
     assert shell.asked(LeaveGroupRequest) == 0, "its commit is unanswered"
     shell.release()
     shell.step(RUNS)

@@ -12,7 +12,7 @@ from streamgroup.errors import FencedError
 from streamgroup.group.offsets.table_rows import BatchPart, Claimant, StoredOffset
 from streamgroup.model import INITIAL_DOCUMENT, LATEST, CommittedOffset, Document, OffsetRange
 from streamgroup.options.types import GroupMode, GroupOptions, LimitOptions
-from tests.unit.coordinator.run.run_shell import P0, P1, PLAN, Shell, snapshot
+from tests.unit.coordinator.run.run_shell import P0, P1, PLAN, Shell, latest_offset, partitions, ranges, snapshot
 
 TABLE = GroupOptions("g", store_url="sqlite:////offsets.db")
 OTHER = Claimant("another checkpoint", "other")
@@ -20,7 +20,7 @@ OTHER = Claimant("another checkpoint", "other")
 
 def parts(shell: Shell) -> list[BatchPart]:
     """What the control channel tells a sink of the batch in flight."""
-    told = json.loads(json.dumps(shell.result(interface.GetRanges())))
+    told = json.loads(json.dumps(shell.result(ranges)))
     return [
         BatchPart(OffsetRange(type(P0)(topic, p), start, until), claim, CommittedOffset(until, metadata, epoch))
         for (topic, p, start, until), (claim, epoch, metadata) in zip(told["ranges"], told["stored"], strict=True)
@@ -40,7 +40,7 @@ def restarted(shell: Shell, group: GroupOptions = TABLE) -> Shell:
 
 
 def replayed(shell: Shell, document: Document, start: Document = INITIAL_DOCUMENT) -> tuple[OffsetRange, ...]:
-    tasks = shell.result(interface.Partitions(start, document))
+    tasks = shell.result(partitions(start, document))
     return tuple(one.range for task in tasks for one in task.ranges)
 
 
@@ -50,7 +50,7 @@ def test_a_batch_is_stored_under_the_claims_of_its_partitions() -> None:
     assert [(part.range, part.claim) for part in parts(shell)] == [(one, 1) for one in document.ranges]
     assert shell.table.store("g", parts(shell))
     assert offsets(shell) == {0: 10, 1: 10}
-    assert shell.result(interface.LatestOffset(document, LimitOptions())) is document
+    assert shell.result(latest_offset(document, LimitOptions())) is document
     assert shell.committed == {0: 10, 1: 10}, "the group follows, for tools"
 
 
@@ -63,7 +63,7 @@ def test_the_offset_before_the_first_batch_is_in_the_table_before_the_batch_is_p
 def test_a_sink_that_stores_no_offsets_leaves_them_to_the_commit() -> None:
     shell = Shell(TABLE)
     document = shell.batch()
-    shell.result(interface.LatestOffset(document, LimitOptions()))
+    shell.result(latest_offset(document, LimitOptions()))
     assert offsets(shell) == {0: 10, 1: 10}
 
 
@@ -105,7 +105,7 @@ def test_a_batch_that_was_not_stored_is_replayed_whole_under_new_claims() -> Non
     with pytest.raises(FencedError):
         shell.table.store("g", before)  # of the earlier process, which still lives
     assert again.table.store("g", parts(again))
-    assert again.result(interface.LatestOffset(document, LimitOptions())) is document
+    assert again.result(latest_offset(document, LimitOptions())) is document
     assert offsets(again) == {0: 10, 1: 10}
 
 
@@ -143,7 +143,7 @@ def test_a_query_that_is_no_member_replays_what_another_query_has_claimed() -> N
     again = restarted(shell, alone)
     assert replayed(again, document) == document.ranges
     assert again.table.store("g", parts(again))
-    assert again.result(interface.LatestOffset(document, LimitOptions())) is document
+    assert again.result(latest_offset(document, LimitOptions())) is document
     assert again.table.records == list(document.ranges)
     assert offsets(again) == {0: 10, 1: 10}
 
@@ -162,7 +162,7 @@ def test_a_later_batch_of_a_query_that_is_no_member_is_not_stored_again_by_its_r
     assert offsets(again) == {0: 20, 1: 20}
     assert not again.table.store("g", parts(again))
     again.logs.ends = {P0: 20, P1: 20}
-    assert again.result(interface.LatestOffset(second, LimitOptions())) is second
+    assert again.result(latest_offset(second, LimitOptions())) is second
     assert offsets(again) == {0: 20, 1: 20}
 
 
@@ -188,8 +188,8 @@ def test_a_replay_of_a_batch_after_a_reset_does_not_undo_the_reset() -> None:
     shell.table.store("g", parts(shell))
     shell.table.rows[P0] = StoredOffset(5, 2)
     second_run = restarted(shell, alone)
-    second = second_run.result(interface.LatestOffset(first, LimitOptions(2)))
-    assert second_run.result(interface.Partitions(first, second))
+    second = second_run.result(latest_offset(first, LimitOptions(2)))
+    assert second_run.result(partitions(first, second))
     assert second_run.table.store("g", parts(second_run))
     again = restarted(second_run, alone)
     assert replayed(again, second, first) == (OffsetRange(P0, 5, 7),)
@@ -214,7 +214,7 @@ def test_a_reset_between_two_batches_ends_the_query_and_the_next_start_follows_i
     document = shell.batch()
     assert shell.table.store("g", parts(shell))
     shell.table.rows[P0] = StoredOffset(5, 2)
-    shell.call(interface.LatestOffset(document, LimitOptions()))
+    shell.call(latest_offset(document, LimitOptions()))
     shell.serve()
     (raised,) = shell.of(interface.Raise)
     assert isinstance(raised.error, FencedError)
@@ -225,7 +225,7 @@ def test_a_reset_between_two_batches_ends_the_query_and_the_next_start_follows_i
 def test_without_a_table_the_channel_tells_no_claims() -> None:
     shell = Shell()
     shell.batch()
-    assert "stored" not in shell.result(interface.GetRanges())
+    assert "stored" not in shell.result(ranges)
 
 
 def test_a_partition_that_appears_after_the_group_has_expired_starts_at_its_first_record() -> None:
@@ -251,5 +251,5 @@ def test_the_group_follows_a_batch_that_was_stored_before_the_restart() -> None:
     shell.table.store("g", parts(shell))
     again = restarted(shell)
     assert replayed(again, document) == ()
-    assert again.result(interface.LatestOffset(document, LimitOptions())) is document
+    assert again.result(latest_offset(document, LimitOptions())) is document
     assert again.committed == {0: 10, 1: 10}

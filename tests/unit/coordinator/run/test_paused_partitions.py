@@ -7,22 +7,23 @@ from collections.abc import Collection
 import pytest
 
 from streamgroup.coordinator.run import interface
+from streamgroup.coordinator.run.machine import Run
 from streamgroup.coordinator.run.paused_partitions import PausedPartitions, PauseRefused
 from streamgroup.group import events as ev
 from streamgroup.model import INITIAL_DOCUMENT, Document, OffsetRange
 from streamgroup.options.types import GroupOptions, LimitOptions
-from tests.unit.coordinator.run.run_shell import MODES, OFF, P0, P1, P2, Shell
+from tests.unit.coordinator.run.run_shell import MODES, OFF, P0, P1, P2, Shell, latest_offset, partitions
 
 TRIGGERS_THAT_END = pytest.mark.parametrize("once", [False, True], ids=["AvailableNow", "Once"])
 
 
 def pause(shell: Shell, *partitions: object, is_paused: bool = True) -> None:
     chosen = frozenset(partitions) if partitions else None
-    shell.result(interface.SetPaused(chosen, is_paused))  # type: ignore[arg-type]
+    shell.result(lambda run: run.pause_reading(chosen, is_paused=is_paused))  # type: ignore[arg-type]
 
 
 def plan(shell: Shell, start: Document, *, once: bool = False) -> Document:
-    document = shell.result(interface.LatestOffset(start, LimitOptions(), once))
+    document = shell.result(latest_offset(start, LimitOptions(), once=once))
     assert isinstance(document, Document)
     return document
 
@@ -56,7 +57,7 @@ def test_a_paused_query_plans_nothing_and_the_status_says_so() -> None:
     shell.logs.ends = {P0: 20, P1: 20}
     pause(shell)
     assert plan(shell, first) is first
-    status = shell.result(interface.GetStatus())
+    status = shell.result(Run.status)
     assert (status["paused"], status["paused_whole"], status["state"]) == (["t-0", "t-1"], True, "stable")
     pause(shell, is_paused=False)
     assert len(shell.batch(first).ranges) == 2
@@ -66,9 +67,9 @@ def test_a_replay_reads_what_it_planned_paused_or_not() -> None:
     """A restart has no pauses, but a pause may come before Spark asks for the batch again (R13)."""
     shell = Shell()
     planned = Document("g", "lineage", "r0", 1, (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10)), {})
-    shell.result(interface.LatestOffset(INITIAL_DOCUMENT, LimitOptions()))
+    shell.result(latest_offset(INITIAL_DOCUMENT, LimitOptions()))
     pause(shell, P0)
-    shell.result(interface.Partitions(INITIAL_DOCUMENT, planned))
+    shell.result(partitions(INITIAL_DOCUMENT, planned))
     assert {r.range for task in shell.of(interface.CallReply)[0].result for r in task.ranges} == set(planned.ranges)
 
 
@@ -79,7 +80,7 @@ def paused_before_a_trigger_that_ends(*, once: bool, end: int) -> tuple[Shell, D
     first = plan(shell, INITIAL_DOCUMENT)  # the member joins
     shell.logs.ends = {P0: 10, P1: end}
     if not once:
-        shell.result(interface.PrepareAvailableNow())
+        shell.result(Run.prepare_available_now)
     pause(shell, P0)
     return shell, first
 
@@ -90,7 +91,7 @@ def test_a_trigger_that_ends_leaves_out_a_paused_partition_and_says_so(*, once: 
     second = plan(shell, first, once=once)
     assert second.ranges == (OffsetRange(P1, 0, 10),)
     if not once:
-        shell.result(interface.Partitions(first, second))
+        shell.result(partitions(first, second))
         assert plan(shell, second) is second, "it ends"
     assert [note.text for note in shell.of(ev.Note) if "skips paused" in note.text] == [
         f"group g: Trigger.{'Once' if once else 'AvailableNow'} skips paused partitions: t-0 from 0 to 10. The query "
@@ -110,7 +111,7 @@ def test_a_trigger_that_ends_does_not_wait_for_the_broker_of_a_paused_partition(
 def test_a_partition_that_is_not_held_is_refused_and_the_query_goes_on() -> None:
     shell = Shell()
     first = shell.batch()
-    shell.call(interface.SetPaused(frozenset({P2}), is_paused=True))
+    shell.call(lambda run: run.pause_reading(frozenset({P2}), is_paused=True))
     ((failed),) = shell.of(interface.Raise)
     assert isinstance(failed.error, PauseRefused)
     assert "cannot pause t-2: not assigned to this query now. Assigned are t-0, t-1" in str(failed.error)
@@ -164,7 +165,7 @@ def test_a_rebalance_of_the_run_ends_the_pause_of_a_partition_that_moves() -> No
     shell.run._perform(
         [ev.Assigned(ledger.generation + 1, ledger.member_id, (P1,), frozenset({P1}), "range", False, 2, 2)]
     )
-    assert shell.result(interface.GetStatus())["paused"] == []
+    assert shell.result(Run.status)["paused"] == []
     assert first.positions[P0].offset == 10
 
 

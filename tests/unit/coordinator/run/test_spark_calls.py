@@ -9,6 +9,7 @@ import pytest
 from streamgroup.coordinator.planning.loss import BELIEVED_AFTER_S, LOOK_EVERY_S
 from streamgroup.coordinator.run import interface
 from streamgroup.coordinator.run.lineage import LOOK_AGAIN_S
+from streamgroup.coordinator.run.machine import Run
 from streamgroup.coordinator.run.spark_calls import (
     ASSIGNMENT_TIMEOUT_S,
     COMMIT_TIMEOUT_S,
@@ -24,7 +25,21 @@ from streamgroup.group.start_positions import CommitMetadata
 from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, FetchRange, FetchTask, OffsetRange
 from streamgroup.options.types import GroupOptions, LimitOptions
-from tests.unit.coordinator.run.run_shell import AWAY, COMMIT, MEMBER, MODES, OFF, P0, P1, PLAN, Call, Shell, registered
+from tests.unit.coordinator.run.run_shell import (
+    AWAY,
+    COMMIT,
+    MEMBER,
+    MODES,
+    OFF,
+    P0,
+    P1,
+    PLAN,
+    Call,
+    Shell,
+    latest_offset,
+    partitions,
+    registered,
+)
 
 ALL = (OffsetRange(P0, 0, 10), OffsetRange(P1, 0, 10))
 
@@ -37,14 +52,14 @@ def test_batches_follow_each_other_in_every_mode(group: GroupOptions) -> None:
     second = shell.batch(first)
     assert second.ranges == (OffsetRange(P0, 10, 12),)
     assert shell.committed == ({} if group is OFF else {0: 10, 1: 10})
-    assert shell.result(interface.LatestOffset(second, LimitOptions())) is second, "nothing is new"
+    assert shell.result(latest_offset(second, LimitOptions())) is second, "nothing is new"
     assert shell.committed == ({} if group is OFF else {0: 12, 1: 10})
 
 
 def test_the_tasks_of_a_batch_are_made_once() -> None:
     shell = Shell()
     document = shell.result(PLAN)
-    request = interface.Partitions(INITIAL_DOCUMENT, document)
+    request = partitions(INITIAL_DOCUMENT, document)
     assert document.ranges == ALL
     tasks = [FetchTask((FetchRange(range_, None),)) for range_ in ALL]
     assert shell.result(request) == tasks
@@ -57,10 +72,10 @@ def test_available_now_does_not_end_by_facts_from_before_an_assignment() -> None
     shell = Shell()
     shell.cluster = registered(P0, AWAY)
     shell.logs.ends = {P0: 10, AWAY: 10}
-    shell.result(interface.PrepareAvailableNow())
+    shell.result(Run.prepare_available_now)
     document = shell.batch()
     shell.logs.snapshot = registered(P0)
-    call = shell.call(interface.LatestOffset(document, LimitOptions()))
+    call = shell.call(latest_offset(document, LimitOptions()))
     while not isinstance(question := shell.questions[call], interface.FetchCommitted):
         shell.answer(call, shell.found(question))
     shell.ledger.assigned(shell.ledger.member_id, shell.ledger.generation, [P0, AWAY], [P0, AWAY])
@@ -77,7 +92,7 @@ def test_nothing_is_planned_by_the_positions_of_an_earlier_generation() -> None:
     shell = Shell()
     first = shell.batch()
     shell.logs.ends = {P0: 12, P1: 12}
-    call = shell.call(interface.LatestOffset(first, LimitOptions()))
+    call = shell.call(latest_offset(first, LimitOptions()))
     assert isinstance(shell.questions[call], interface.ListEnds)
     shell.ledger.assigned(shell.ledger.member_id, shell.ledger.generation + 1, [P0, P1], [P0, P1])
     shell.serve()
@@ -90,7 +105,7 @@ def test_available_now_does_not_end_by_the_positions_from_before_its_assignment_
 ) -> None:
     """A partition that comes while the run waits for the last ones has not been judged: its log ends below it."""
     shell = Shell()
-    shell.result(interface.PrepareAvailableNow())
+    shell.result(Run.prepare_available_now)
     document = shell.batch()
     until_complete, waits = shell.run._calls._gate.until_complete, []
 
@@ -103,7 +118,7 @@ def test_available_now_does_not_end_by_the_positions_from_before_its_assignment_
         return until_complete()
 
     monkeypatch.setattr(shell.run._calls._gate, "until_complete", gain)
-    shell.call(interface.LatestOffset(document, LimitOptions()))
+    shell.call(latest_offset(document, LimitOptions()))
     shell.serve()
     assert not shell.of(interface.CallReply), "it looks again"
 
@@ -119,7 +134,7 @@ def test_spark_gets_the_same_batch_again_before_it_has_asked_for_its_tasks() -> 
 def test_a_batch_whose_tasks_spark_never_asked_for_was_skipped_by_its_sink() -> None:
     shell = Shell()
     document = shell.result(PLAN)
-    call = shell.call(interface.LatestOffset(document, LimitOptions()))
+    call = shell.call(latest_offset(document, LimitOptions()))
     shell.serve()
     (raised,) = shell.of(interface.Raise)
     assert raised.call == call
@@ -147,12 +162,10 @@ def test_a_replay_leaves_out_what_the_group_has_committed_since(
     shell = Shell(group)
     shell.coordinator.offsets[P0] = committed
     planned = Document("g", "lineage", "before", 5, (OffsetRange(P0, 1, 10), OffsetRange(P1, 2, 10)))
-    tasks = shell.result(interface.Partitions(INITIAL_DOCUMENT, planned))
+    tasks = shell.result(partitions(INITIAL_DOCUMENT, planned))
     assert tasks == [FetchTask((FetchRange(range_, None),)) for range_ in read]
     shell.coordinator.offsets[P0] = CommittedOffset(10)
-    assert shell.result(interface.Partitions(INITIAL_DOCUMENT, planned)) == tasks, (
-        "Spark asks again, the batch is the same"
-    )
+    assert shell.result(partitions(INITIAL_DOCUMENT, planned)) == tasks, "Spark asks again, the batch is the same"
     assert sum("event=replay" in line for line in shell.lines) == 1
 
 
@@ -161,7 +174,7 @@ def test_a_replay_leaves_out_what_the_group_has_committed_since(
 
 def test_available_now_returns_an_empty_batch_without_an_assignment_since_its_start_would_end_the_query() -> None:
     shell = Shell(MEMBER, JoinGroupRequest)
-    shell.result(interface.PrepareAvailableNow())
+    shell.result(Run.prepare_available_now)
     call = shell.call(PLAN)
     shell.serve()
     shell.step(ev.Tick(), ASSIGNMENT_TIMEOUT_S)
@@ -171,7 +184,7 @@ def test_available_now_returns_an_empty_batch_without_an_assignment_since_its_st
 
 def test_once_takes_everything_whatever_the_rate() -> None:
     shell = Shell()
-    document = shell.result(interface.LatestOffset(INITIAL_DOCUMENT, LimitOptions(max_offsets_per_second=4), once=True))
+    document = shell.result(latest_offset(INITIAL_DOCUMENT, LimitOptions(max_offsets_per_second=4), once=True))
     assert document.ranges == ALL
 
 
@@ -180,9 +193,9 @@ RATED = LimitOptions(max_offsets_per_second=4)
 
 def call_after_a_batch(shell: Shell) -> tuple[int, Document]:
     """Make the call for the batch after one that has used up the rate; return the call and that batch."""
-    first = shell.result(interface.LatestOffset(INITIAL_DOCUMENT, RATED))
-    shell.result(interface.Partitions(INITIAL_DOCUMENT, first))
-    call = shell.call(interface.LatestOffset(first, RATED))
+    first = shell.result(latest_offset(INITIAL_DOCUMENT, RATED))
+    shell.result(partitions(INITIAL_DOCUMENT, first))
+    call = shell.call(latest_offset(first, RATED))
     shell.serve()
     return call, first
 
@@ -199,11 +212,11 @@ def test_a_batch_takes_no_more_than_the_rate_and_the_next_call_returns_its_start
 def test_available_now_waits_until_the_rate_allows_the_next_batch_or_the_run_stops(*, is_stopped: bool) -> None:
     """Spark runs a batch for each answer, so early answers would be batches without rows."""
     shell = Shell()
-    shell.result(interface.PrepareAvailableNow())
+    shell.result(Run.prepare_available_now)
     call, first = call_after_a_batch(shell)
     assert shell.replies == {}
     if is_stopped:
-        stop = shell.call(interface.StopRun())
+        stop = shell.call(Run.stop)
         shell.serve()
         assert shell.replies == {stop: True, call: first}
         return
@@ -219,7 +232,7 @@ JOIN_TIMEOUT_S = 10.0
 NOW = 100.0
 
 
-class Run:
+class GatedRun:
     """A run at its gate, and all that the gate looks at: the member, the check for a second query, the run's end."""
 
     def __init__(self, group_id: str = "g", *, is_standalone: bool = False, api_timeout_s: float = 60.0) -> None:
@@ -265,7 +278,7 @@ EACH_TRIGGER = pytest.mark.parametrize(
 
 @EACH_TRIGGER
 def test_a_run_that_may_plan_waits_for_nothing(trigger: dict[str, bool]) -> None:
-    call = Run().call(**trigger)
+    call = GatedRun().call(**trigger)
     assert (call.is_over, call.result) == (True, True)
 
 
@@ -281,14 +294,14 @@ def test_a_run_that_may_plan_waits_for_nothing(trigger: dict[str, bool]) -> None
 def test_only_the_first_call_waits_for_an_assignment_unless_the_trigger_ends(
     trigger: dict[str, bool], timeouts: list[float]
 ) -> None:
-    run = Run()
+    run = GatedRun()
     run.plans = False
     assert [run.call(**trigger).wake_at for _ in timeouts] == [NOW + timeout for timeout in timeouts]
 
 
 @pytest.mark.parametrize("what", ["plans", "is_clear"])
 def test_a_call_plans_as_soon_as_the_member_and_the_check_for_a_second_query_let_it(what: str) -> None:
-    run = Run()
+    run = GatedRun()
     setattr(run, what, False)
     call = run.call()
     assert not call.at(NOW + 0.1).is_over
@@ -298,7 +311,7 @@ def test_a_call_plans_as_soon_as_the_member_and_the_check_for_a_second_query_let
 
 @EACH_TRIGGER
 def test_a_run_that_is_over_ends_the_wait_and_plans_nothing(trigger: dict[str, bool]) -> None:
-    run = Run()
+    run = GatedRun()
     run.plans = False
     call = run.call(**trigger)
     run.is_over = run.plans = True
@@ -306,7 +319,7 @@ def test_a_run_that_is_over_ends_the_wait_and_plans_nothing(trigger: dict[str, b
 
 
 def test_only_once_waits_until_the_member_holds_all_that_it_is_to_read() -> None:
-    run = Run()
+    run = GatedRun()
     run.complete = False
     assert run.call().result is True
     assert run.call(ends=True).result is True
@@ -324,7 +337,7 @@ def test_only_once_waits_until_the_member_holds_all_that_it_is_to_read() -> None
     ],
 )
 def test_a_long_wait_is_reported_with_its_cause_and_again_after_twice_the_time(what: str, cause: str) -> None:
-    run = Run()
+    run = GatedRun()
     setattr(run, what, False)
     reported = []
     for second in range(200):
@@ -337,7 +350,7 @@ def test_a_long_wait_is_reported_with_its_cause_and_again_after_twice_the_time(w
 
 
 def test_a_wait_that_ends_in_between_is_not_reported() -> None:
-    run = Run()
+    run = GatedRun()
     for second in range(100):
         run.plans = second % 10 == 0
         run.result(NOW + second)
@@ -356,7 +369,7 @@ def test_once_fails_at_the_join_timeout_and_says_what_to_do(
     group_id: str, is_standalone: bool, named: str, timeout: float
 ) -> None:
     """A standalone member has a little longer: it finds other members itself and raises an error of its own."""
-    run = Run(group_id, is_standalone=is_standalone)
+    run = GatedRun(group_id, is_standalone=is_standalone)
     run.plans = False
     call = run.call(once=True)
     assert not call.at(NOW + timeout - 0.01).is_over
@@ -366,7 +379,7 @@ def test_once_fails_at_the_join_timeout_and_says_what_to_do(
 
 
 def test_available_now_plans_nothing_until_the_join_timeout_and_then_fails() -> None:
-    run = Run()
+    run = GatedRun()
     run.plans = False
     began = NOW
     while began + ASSIGNMENT_TIMEOUT_S < NOW + JOIN_TIMEOUT_S:
@@ -378,7 +391,7 @@ def test_available_now_plans_nothing_until_the_join_timeout_and_then_fails() -> 
 
 @pytest.mark.parametrize("what", ["it has planned before", "it has not joined", "another trigger"])
 def test_the_join_timeout_is_no_error_where_nothing_says_that_the_group_does_not_form(what: str) -> None:
-    run = Run()
+    run = GatedRun()
     if what == "it has planned before":
         assert run.result(ends=True) is True
     elif what == "it has not joined":
@@ -388,7 +401,7 @@ def test_the_join_timeout_is_no_error_where_nothing_says_that_the_group_does_not
 
 
 def test_the_timeout_begins_anew_when_the_member_joins_again_after_a_pause() -> None:
-    run = Run()
+    run = GatedRun()
     run.plans = False
     call = run.call(once=True)
     again = NOW + JOIN_TIMEOUT_S - 1.0
@@ -400,7 +413,7 @@ def test_the_timeout_begins_anew_when_the_member_joins_again_after_a_pause() -> 
 
 
 def test_once_does_not_fail_while_its_member_is_out_of_the_group() -> None:
-    run = Run()
+    run = GatedRun()
     run.plans, run.is_paused = False, True
     assert run.result() is run.result(ends=True) is False, "other triggers give Spark its answer"
     call = run.call(once=True)
@@ -426,7 +439,7 @@ def test_once_does_not_fail_while_its_member_is_out_of_the_group() -> None:
 def test_a_call_that_cannot_plan_tries_again_where_its_trigger_needs_that(
     trigger: dict[str, bool], passed: float, again: bool
 ) -> None:
-    run = Run()
+    run = GatedRun()
     call = Call(run.gate.looks_again(NOW, **trigger), NOW + passed)
     if again:
         assert call.wake_at == NOW + passed + GATE_S
@@ -435,7 +448,7 @@ def test_a_call_that_cannot_plan_tries_again_where_its_trigger_needs_that(
 
 
 def test_a_run_that_is_over_waits_neither_to_try_again_nor_for_partitions_that_are_on_their_way() -> None:
-    run = Run()
+    run = GatedRun()
     run.complete = False
     again, complete = (
         Call(steps, NOW) for steps in (run.gate.looks_again(NOW, once=True, ends=False), run.gate.until_complete())
@@ -447,7 +460,7 @@ def test_a_run_that_is_over_waits_neither_to_try_again_nor_for_partitions_that_a
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_available_now_waits_a_second_for_partitions_that_are_on_their_way(complete: bool) -> None:
-    run = Run()
+    run = GatedRun()
     run.complete = False
     call = Call(run.gate.until_complete(), NOW)
     assert call.wake_at == NOW + ASSIGNMENT_TIMEOUT_S
@@ -460,7 +473,7 @@ def test_available_now_waits_a_second_for_partitions_that_are_on_their_way(compl
 
 
 def test_partitions_without_an_answer_for_too_long_are_named_with_the_option() -> None:
-    run = Run("orders", api_timeout_s=30.0)
+    run = GatedRun("orders", api_timeout_s=30.0)
     run.gate.check_unanswered([P1, P0], "Trigger.Once", NOW)
     run.gate.check_unanswered([P1, P0], "Trigger.Once", NOW + 29.9)
     with pytest.raises(
@@ -472,7 +485,7 @@ def test_partitions_without_an_answer_for_too_long_are_named_with_the_option() -
 
 
 def test_a_partition_that_was_answered_in_between_has_its_time_anew() -> None:
-    run = Run(api_timeout_s=30.0)
+    run = GatedRun(api_timeout_s=30.0)
     run.gate.check_unanswered([P0, P1], "Trigger.Once", NOW)
     run.gate.check_unanswered([P1], "Trigger.Once", NOW + 20.0)
     run.gate.check_unanswered([P0], "Trigger.Once", NOW + 30.0)
@@ -483,7 +496,7 @@ def test_a_partition_that_was_answered_in_between_has_its_time_anew() -> None:
 
 @pytest.mark.parametrize("what", ["a batch was planned", "the member could not plan"])
 def test_the_time_begins_anew_after_a_batch_and_after_a_member_that_could_not_plan(what: str) -> None:
-    run = Run(api_timeout_s=30.0)
+    run = GatedRun(api_timeout_s=30.0)
     run.gate.check_unanswered([P0], "Trigger.AvailableNow", NOW)
     if what == "a batch was planned":
         run.gate.answered()
@@ -496,7 +509,7 @@ def test_the_time_begins_anew_after_a_batch_and_after_a_member_that_could_not_pl
 
 
 def test_a_short_timeout_leaves_the_time_in_which_a_suspected_loss_is_believed() -> None:
-    run = Run(api_timeout_s=0.5)
+    run = GatedRun(api_timeout_s=0.5)
     least = BELIEVED_AFTER_S + 2 * LOOK_EVERY_S
     run.gate.check_unanswered([P0], "Trigger.Once", NOW)
     run.gate.check_unanswered([P0], "Trigger.Once", NOW + least - 0.01)

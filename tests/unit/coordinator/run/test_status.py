@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamgroup.coordinator.planning.pace import Pace
-from streamgroup.coordinator.run import interface, run_events
+from streamgroup.coordinator.run import run_events
 from streamgroup.coordinator.run.run_events import LostRecords, RunEventKind, RunEvents
 from streamgroup.coordinator.run.status import MOST_BATCHES, AssignmentClock, BatchClock, BatchCompletion
 from streamgroup.errors import BrokerError, FencedError, SkippedBatchError
@@ -21,7 +21,7 @@ from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.logformat import KAFKA07_LOG
 from streamgroup.logline import message_of, parse
 from streamgroup.model import INITIAL_DOCUMENT, Document, FetchRange, FetchTask, OffsetRange, TopicPartition
-from tests.unit.coordinator.run.run_shell import P0, P1, PLAN, Shell, config
+from tests.unit.coordinator.run.run_shell import P0, P1, PLAN, Shell, config, partitions
 
 
 def batch() -> InFlightBatch:
@@ -199,7 +199,7 @@ def test_ranges_are_those_of_the_batch_in_flight_from_the_call_for_its_tasks_on(
     document = shell.result(PLAN)
     planned = nothing | {"lineage": "lineage", "sequence": document.sequence}
     assert reports.completion.ranges() == planned, "Spark has not asked for its tasks"
-    shell.result(interface.Partitions(INITIAL_DOCUMENT, document))
+    shell.result(partitions(INITIAL_DOCUMENT, document))
     assert reports.completion.ranges() == planned | {"ranges": [["t", 0, 0, 10], ["t", 1, 0, 10]]}
     reports.sunk(document)
     assert reports.completion.ranges() == nothing

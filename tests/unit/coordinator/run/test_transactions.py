@@ -13,14 +13,14 @@ from streamgroup.kafka.wire.messages.group import JoinGroupRequest
 from streamgroup.kafka.wire.messages.offsets import OffsetCommitRequest
 from streamgroup.model import INITIAL_DOCUMENT, CommittedOffset, Document, OffsetRange
 from streamgroup.options.types import GroupOptions, LimitOptions
-from tests.unit.coordinator.run.run_shell import P0, P1, PLAN, Shell
+from tests.unit.coordinator.run.run_shell import P0, P1, PLAN, Shell, latest_offset, partitions, ranges
 
 GROUP = GroupOptions("g", in_transaction=True, transaction_timeout_ms=90_000)
 
 
 def told(shell: Shell) -> Any:
     """What the control channel tells a sink of the batch in flight."""
-    return json.loads(json.dumps(shell.result(interface.GetRanges())))
+    return json.loads(json.dumps(shell.result(ranges)))
 
 
 def transaction(shell: Shell) -> None:
@@ -40,7 +40,7 @@ def restarted(shell: Shell) -> Shell:
 
 
 def replayed(shell: Shell, document: Document) -> tuple[OffsetRange, ...]:
-    tasks = shell.result(interface.Partitions(INITIAL_DOCUMENT, document))
+    tasks = shell.result(partitions(INITIAL_DOCUMENT, document))
     return tuple(one.range for task in tasks for one in task.ranges)
 
 
@@ -67,7 +67,7 @@ def test_the_member_never_commits_the_end_of_a_batch() -> None:
 def test_a_batch_that_no_transaction_has_committed_ends_the_query() -> None:
     shell = Shell(GROUP)
     document = shell.batch()
-    shell.step(interface.Called(99, interface.LatestOffset(document, LimitOptions())))
+    shell.step(interface.Called(99, latest_offset(document, LimitOptions())))
     shell.serve()
     shell.wake()
     assert isinstance(shell.run.failure, ConfigError)
@@ -119,7 +119,7 @@ def test_the_transaction_of_an_earlier_run_is_ended_before_its_offsets_are_fetch
 def test_a_replay_that_gets_no_assignment_says_so() -> None:
     document = Shell(GROUP).batch()
     shell = Shell(GROUP, JoinGroupRequest)
-    call = shell.call(interface.Partitions(INITIAL_DOCUMENT, document))
+    call = shell.call(partitions(INITIAL_DOCUMENT, document))
     shell.serve()
     while shell.now < 100.0 + GROUP.join_timeout_ms / 1000 and not shell.of(interface.Raise):
         shell.wake()
