@@ -147,7 +147,7 @@ class InFlightBatches:
         self._sequence = max(self._sequence, end.sequence)
         self.asked = max(self.asked, end.sequence)
 
-    def mark_sunk(self, start: Document) -> InFlightBatch | None:
+    def complete(self, start: Document) -> InFlightBatch | None:
         """Mark the batch that ends at `start` as completed, because Spark has requested the next one from there (R15).
 
         Returns this batch if it was in flight, otherwise None. Raises SkippedBatchError if the sink skipped the batch

@@ -185,7 +185,7 @@ class Ledger:
     def on_batch_done(self, document: Document, batch: int | None) -> bool:
         """Process a listener's report that `document` is completed as Spark's batch `batch`.
 
-        Returns whether the document is in flight; the caller must then call `mark_sunk`. If the document was completed
+        Returns whether the document is in flight; the caller must then call `complete_batch`. If the document was completed
         before, only its batch id is stored (R20). Any other document has no effect.
         """
         in_flight = self.in_flight is not None and self.in_flight.is_of(document)
@@ -193,14 +193,14 @@ class Ledger:
             self._batches.named(document, batch)
         return in_flight
 
-    def mark_sunk(self, start: Document) -> None:
+    def complete_batch(self, start: Document) -> None:
         """Mark the batch that ends at `start` as completed.
 
         Spark has requested the next batch from there, or a listener has reported it (R15). Raises SkippedBatchError if
         the sink skipped the batch (R17).
         """
         try:
-            batch = self._batches.mark_sunk(start)
+            batch = self._batches.complete(start)
         except SkippedBatchError:
             self._skipped = True
             raise

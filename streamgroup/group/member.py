@@ -283,9 +283,9 @@ class Member:
 
     # --- calls of Spark's thread -------------------------------------------------------------------------------------
 
-    def mark_sunk(self, start: Document, now: float) -> list[MemberAction]:
+    def batch_completed(self, start: Document, now: float) -> list[MemberAction]:
         """Mark the batch that ends at `start` as completed: Spark requests the next one. Raises SkippedBatchError."""
-        self.ledger.mark_sunk(start)
+        self.ledger.complete_batch(start)
         return self.step(ev.Tick(), now)
 
     def planned(self, document: Document, now: float) -> list[MemberAction]:

@@ -124,15 +124,15 @@ def range_end_off_by_one(stack: ExitStack) -> None:
 
 
 def believe_skipped_batches(stack: ExitStack) -> None:
-    real = InFlightBatches.mark_sunk
+    real = InFlightBatches.complete
 
-    def mark_sunk(self: InFlightBatches, start: Document) -> Any:
+    def complete(self: InFlightBatches, start: Document) -> Any:
         flight = self.in_flight
         if flight is not None and flight.document == start and flight.planned_ranges is None:
             flight.planned_ranges = start.ranges
         return real(self, start)
 
-    replace(stack, InFlightBatches, "mark_sunk", mark_sunk)
+    replace(stack, InFlightBatches, "complete", complete)
 
 
 def end_unjudged(stack: ExitStack) -> None:

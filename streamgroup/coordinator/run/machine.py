@@ -203,9 +203,9 @@ class Run:
     def report_completed(self, document: Document, batch: int | None, query: Mapping[str, Any]) -> Mapping[str, Any]:
         """Process a listener's report that Spark has completed the batch of `document`, its batch number `batch`.
 
-        `BatchCompletion.mark_sunk` describes the result.
+        `BatchCompletion.on_report` describes the result.
         """
-        return self.completion.mark_sunk(document, batch, query, self._now)
+        return self.completion.on_report(document, batch, query, self._now)
 
     def list_ends(self) -> Steps[Logs]:
         """List the log ends now. Returns the range of each owned partition."""

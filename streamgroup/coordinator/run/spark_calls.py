@@ -289,7 +289,7 @@ class SparkCalls:
         """Mark the batch of `start` as completed. Raises SkippedBatchError if the sink skipped it (R17)."""
         self._pace.end(now)
         try:
-            self._perform(self._member.mark_sunk(start, now))
+            self._perform(self._member.batch_completed(start, now))
         except SkippedBatchError:
             self._events.skipped(start)
             raise

@@ -116,7 +116,7 @@ class BatchCompletion:
         """Whether a listener reports this query's completed batches."""
         return self._was_reported or self.is_announced()
 
-    def mark_sunk(
+    def on_report(
         self, document: Document, batch: int | None, query: Mapping[str, Any], now: float
     ) -> Mapping[str, Any]:
         """Process the listener's report that Spark has completed the batch of `document`, its batch number `batch`.
@@ -139,7 +139,7 @@ class BatchCompletion:
             }
         self._pace.end(now)
         try:
-            self._perform(self._member.mark_sunk(document, now))
+            self._perform(self._member.batch_completed(document, now))
         except SkippedBatchError as error:
             self._on_skipped(document, error)
             return {"proven": False, "why": str(error)}

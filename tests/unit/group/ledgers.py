@@ -47,7 +47,7 @@ def document(sequence: int, run: str = "now", **ranges: tuple[int, int]) -> Docu
 
 def started(start: Document = INITIAL_DOCUMENT, *, in_table: bool = False) -> Ledger:
     ledger = Ledger("g", "now", "lineage", in_table=in_table)
-    ledger.mark_sunk(start)
+    ledger.complete_batch(start)
     return ledger
 
 

@@ -49,7 +49,7 @@ def test_a_batch_moves_its_positions_when_it_is_proven_and_the_commit_carries_al
     ledger = in_flight({A: ours(90), B: ours(40)}, document(5, a=(90, 100), b=(40, 40)))
     assert ledger.commit_due(NOW) is None
     assert offsets(ledger) == {A: 90, B: 40}
-    ledger.mark_sunk(document(5, a=(90, 100), b=(40, 40)))
+    ledger.complete_batch(document(5, a=(90, 100), b=(40, 40)))
     assert ledger.idle
     assert not ledger.settled
     commit = accept(ledger)
@@ -62,7 +62,7 @@ def test_a_batch_moves_its_positions_when_it_is_proven_and_the_commit_carries_al
 
 def test_an_older_start_proves_nothing() -> None:
     ledger = in_flight({A: ours(90)})
-    ledger.mark_sunk(document(4, a=(90, 90), b=(40, 40)))
+    ledger.complete_batch(document(4, a=(90, 90), b=(40, 40)))
     assert not ledger.idle
     assert offsets(ledger) == {A: 90}
 
@@ -74,7 +74,7 @@ def test_a_batch_that_the_sink_skipped_commits_nothing_and_says_why(reported: bo
     ledger.emitted(PLANNED)
     assert not reported or ledger.on_batch_done(PLANNED, 7)
     with pytest.raises(SkippedBatchError, match=r"group g: the sink skipped a batch.*document 5 \(t-0\[90, 100\)\)"):
-        ledger.mark_sunk(PLANNED)
+        ledger.complete_batch(PLANNED)
     farewell = last_commit(ledger)
     assert offsets(ledger) == offsets(farewell) == {A: 90}
     assert (told(farewell, A).sequence, told(farewell, A).asked) == (4, 0)
@@ -191,7 +191,7 @@ def test_an_answer_for_another_generation_or_member_id_changes_nothing() -> None
 def test_a_lost_partition_is_moved_and_committed_by_nobody() -> None:
     ledger = in_flight({A: ours(90), B: ours(40)}, BOTH)
     assign(ledger, B, generation=4, kept=(B,))
-    ledger.mark_sunk(BOTH)
+    ledger.complete_batch(BOTH)
     assert offsets(accept(ledger)) == {B: 60}
 
 
@@ -199,7 +199,7 @@ def test_a_partition_lost_to_another_member_and_regained_is_where_that_member_le
     ledger = in_flight({A: ours(90)})
     assign(ledger, generation=4)
     gain(ledger, {A: ours(95, 9, run="other")}, generation=5)
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     assert offsets(ledger) == {A: 95}
 
 
@@ -209,12 +209,12 @@ def test_a_lone_querys_hiccup_repeats_nothing(regained_first: bool) -> None:
     ledger = in_flight({A: ours(90, run="now"), B: ours(40, run="now")}, planned)
     ledger.lost()
     if not regained_first:
-        ledger.mark_sunk(planned)
+        ledger.complete_batch(planned)
     gain(ledger, {A: ours(90, run="now"), B: ours(40, run="now")}, generation=4)
     if regained_first:
         assert ledger.settled
         assert not ledger.idle
-        ledger.mark_sunk(planned)
+        ledger.complete_batch(planned)
     assert offsets(ledger) == {A: 100, B: 40}
     assert not ledger.settled
     assert offsets(accept(ledger)) == {A: 100, B: 40}
@@ -225,10 +225,10 @@ def test_an_operators_reset_is_not_undone_by_the_document_before_it(regained_fir
     ledger = in_flight({A: ours(90, run="now")})
     ledger.lost()
     if not regained_first:
-        ledger.mark_sunk(PLANNED)
+        ledger.complete_batch(PLANNED)
     gain(ledger, {A: CommittedOffset(20)}, generation=4)
     if regained_first:
-        ledger.mark_sunk(PLANNED)
+        ledger.complete_batch(PLANNED)
     assert offsets(ledger) == {A: 20}
 
 
@@ -240,7 +240,7 @@ def test_an_operators_reset_stays_although_this_member_has_committed_it_since() 
     farewell = last_commit(ledger)
     assert told(farewell, A).sequence == 5
     ledger.lost()
-    ledger.mark_sunk(BOTH)
+    ledger.complete_batch(BOTH)
     gain(ledger, farewell.offsets, generation=5)
     assert offsets(ledger)[A] == 20
 
@@ -252,7 +252,7 @@ def test_a_batch_given_up_at_a_rebalance_counts_its_partitions_as_gained() -> No
     assign(ledger, A, B, generation=4, kept=(A, B))
     assert offsets(ledger) == {B: 40}
     assert set(ledger.offsets_found("m", 4, {A: ours(95, 9, run="other"), B: ours(1)}, topics())) == {A}
-    ledger.mark_sunk(planned)
+    ledger.complete_batch(planned)
     assert offsets(ledger) == {A: 95, B: 40}
 
 
@@ -260,12 +260,12 @@ def test_an_empty_document_made_while_nothing_was_held_does_not_hide_what_has_su
     """AvailableNow waits for the group with empty documents (R10); the batch before them is not to be repeated."""
     ledger = in_flight({A: ours(90, run="now")})
     ledger.lost()
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     for sequence in (6, 7):
         empty = document(sequence)
         ledger.emitted(empty)
-        ledger.mark_sunk(empty)
-        ledger.mark_sunk(empty)
+        ledger.complete_batch(empty)
+        ledger.complete_batch(empty)
     assert gain(ledger, {A: ours(90, run="now")}, generation=4) == {A: StartPosition(Origin.CHECKPOINT_AHEAD, 100, 5)}
     assert told(accept(ledger), A).sequence == 7
 
@@ -274,7 +274,7 @@ def test_an_empty_document_made_before_the_first_assignment_is_no_checkpoint_yet
     ledger = started()
     empty = document(1)
     ledger.emitted(empty)
-    ledger.mark_sunk(empty)
+    ledger.complete_batch(empty)
     assert gain(ledger, {}, A) == {A: StartPosition(Origin.STARTING)}
 
 
@@ -284,7 +284,7 @@ def test_a_restart_from_a_document_that_tells_nothing_is_still_the_founding(how:
     if how == "replayed":
         ledger.replayed(INITIAL_DOCUMENT, empty, (), {})
         assert ledger.lineage == "lineage"
-    ledger.mark_sunk(empty)
+    ledger.complete_batch(empty)
     assert ledger.lineage == "lineage", "it is carried on (R1)"
     assert gain(ledger, {}, A) == {A: StartPosition(Origin.STARTING)}
 
@@ -299,7 +299,7 @@ def test_an_empty_document_that_repeats_the_checkpoint_does_not_stand_for_it() -
     ledger = started(document(5, "before", a=(90, 100)))
     again = replace(document(6, a=(100, 100)), ranges=())
     ledger.emitted(again)
-    ledger.mark_sunk(again)
+    ledger.complete_batch(again)
     assert gain(ledger, {A: ours(90, asked=5)}) == {A: StartPosition(Origin.CHECKPOINT_AHEAD, 100, 5)}
 
 
@@ -313,7 +313,7 @@ def test_a_commit_after_an_empty_document_does_not_let_it_prove_a_batch_that_was
     ledger.handed_out(again)
     farewell = last_commit(ledger)
     restarted = Ledger("g", "later", "new")
-    restarted.mark_sunk(again)
+    restarted.complete_batch(again)
     assert gain(restarted, farewell.offsets, A) == {A: StartPosition(Origin.COMMITTED, 90)}
 
 
@@ -346,9 +346,9 @@ def test_a_proven_replay_moves_what_stands_in_its_ranges(
     assert ledger.in_flight.ranges == (OffsetRange(A, low, 100),), "what the filter has left"
     assert not ledger.is_planned_here(LOGGED)
     if gained == "after the proof":
-        ledger.mark_sunk(LOGGED)
+        ledger.complete_batch(LOGGED)
     gain(ledger, {} if found is None else {A: found}, A)
-    ledger.mark_sunk(LOGGED)
+    ledger.complete_batch(LOGGED)
     assert offsets(ledger) == {A: position}
 
 
@@ -366,7 +366,7 @@ def test_a_replay_of_a_partition_that_the_log_had_to_place() -> None:
     ledger = Ledger("g", "now", "lineage")
     batch_0 = document(1, "before", a=(0, 10))
     ledger.replayed(INITIAL_DOCUMENT, batch_0, batch_0.ranges, {})
-    ledger.mark_sunk(batch_0)
+    ledger.complete_batch(batch_0)
     assert gain(ledger, {}, A) == {A: StartPosition(Origin.CHECKPOINT, 10, 5)}
 
 
@@ -374,7 +374,7 @@ def test_a_replay_is_of_no_use_to_a_partition_gained_after_the_membership_was_lo
     """While the group is empty an operator may reset it, and a member may go on from there."""
     ledger = Ledger("g", "now", "lineage")
     ledger.replayed(BEFORE, LOGGED, LOGGED.ranges, {A: ours(90)})
-    ledger.mark_sunk(LOGGED)
+    ledger.complete_batch(LOGGED)
     ledger.lost()
     gain(ledger, {A: ours(92, 9, run="other")})
     assert offsets(ledger) == {A: 92}
@@ -388,7 +388,7 @@ def test_a_topic_created_again_voids_its_positions_and_the_batch_in_flight() -> 
     assert ledger.topics_seen(topics("new")) == [A]
     assert ledger.unresolved == {A: Origin.RECREATED}
     ledger.resolved(3, {A: 95})
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     assert offsets(ledger) == {A: 95}
     assert told(accept(ledger), A).topic_id == "new"
 
@@ -413,7 +413,7 @@ def test_a_replay_of_a_topic_that_was_created_again_moves_nothing() -> None:
     assign(ledger, A)
     assert ledger.offsets_found("m", 3, {}, topics("new")) == {A: StartPosition(Origin.RECREATED)}
     ledger.resolved(3, {A: 0})
-    ledger.mark_sunk(LOGGED)
+    ledger.complete_batch(LOGGED)
     assert offsets(ledger) == {A: 0}
 
 
@@ -455,7 +455,7 @@ def test_an_epoch_is_taken_over_when_the_log_was_checked_and_a_batch_brings_that
     ledger = in_flight({A: ours(90), B: ours(40)})
     ledger.vouched({A: 6, B: 7, C: 8})
     assert epochs(ledger) == {A: 6, B: 7}
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     assert epochs(ledger) == {A: 5, B: 7}, "planned under 5: whether 6 has it all is to be checked again"
 
 
@@ -480,7 +480,7 @@ def test_a_position_that_the_log_has_placed_has_no_epoch_until_one_is_vouched_fo
 
 def test_a_refused_commit_is_made_again_after_the_rebalance_for_what_is_kept() -> None:
     ledger = in_flight({A: ours(90), B: ours(40)}, BOTH)
-    ledger.mark_sunk(BOTH)
+    ledger.complete_batch(BOTH)
     ledger.answered(due(ledger), CommitVerdict.RETRY, NOW)
     assert ledger.commit_pending
     gain(ledger, {B: ours(41, 9, run="other"), A: ours(90)}, A, B, generation=4, kept=(A,))
@@ -550,13 +550,13 @@ def test_only_the_document_in_flight_is_to_be_proven() -> None:
 def test_the_commit_names_the_batch_that_was_reported(number: int | None) -> None:
     ledger = in_flight({A: ours(90)})
     assert ledger.on_batch_done(PLANNED, number)
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     assert told(accept(ledger), A).batch == number
 
 
 def test_a_batch_reported_after_spark_has_proven_it_is_named_by_the_commits_to_come() -> None:
     ledger = in_flight({A: ours(90)})
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     assert told(accept(ledger), A).batch is None
     assert not ledger.on_batch_done(PLANNED, 7), "proven, and committed, already"
     assert ledger.commit_due(NOW) is None, "a name alone is not worth a commit"
@@ -566,12 +566,12 @@ def test_a_batch_reported_after_spark_has_proven_it_is_named_by_the_commits_to_c
 def test_the_next_batch_has_no_name_until_it_is_reported() -> None:
     ledger = in_flight({A: ours(90)})
     ledger.on_batch_done(PLANNED, 7)
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     accept(ledger)
     following = document(6, a=(100, 110))
     ledger.emitted(following)
     ledger.handed_out(following)
-    ledger.mark_sunk(following)
+    ledger.complete_batch(following)
     assert told(accept(ledger), A).batch is None
 
 
@@ -582,7 +582,7 @@ def test_a_batch_proven_while_its_partitions_are_not_held_awaits_who_holds_them(
     ledger = in_flight({A: ours(90)})
     ledger.lost()
     assert not ledger.awaits_holding, "nothing is proven yet"
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     assert (ledger.idle, ledger.commit_pending, ledger.awaits_holding) == (True, False, True)
     gain(ledger, {A: ours(90, run="now", sequence=4, asked=5)}, generation=4)
     accept(ledger)
@@ -593,7 +593,7 @@ def test_a_batch_proven_while_its_partitions_are_not_held_awaits_who_holds_them(
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_proven_batch_whose_membership_is_lost_awaits_the_next_one_unless_it_is_committed(committed: bool) -> None:
     ledger = in_flight({A: ours(90)})
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     if committed:
         accept(ledger)
     assert not ledger.awaits_holding
@@ -603,7 +603,7 @@ def test_a_proven_batch_whose_membership_is_lost_awaits_the_next_one_unless_it_i
 
 def test_a_proven_batch_whose_partition_a_rebalance_takes_away_awaits_who_has_it() -> None:
     ledger = in_flight({A: ours(90)})
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     assign(ledger, B, generation=4)
     assert ledger.awaits_holding
 
@@ -631,7 +631,7 @@ def test_what_is_to_be_given_up_is_planned_no_more_and_what_is_kept_is_not_looke
 def test_its_batch_is_committed_with_the_rest_before_it_goes() -> None:
     ledger = revoking()
     ledger.offsets_found("m", 4, COMMITS | {C: ours(7)}, topics())
-    ledger.mark_sunk(BOTH)
+    ledger.complete_batch(BOTH)
     assert ledger.in_use({B}), "the commit is due"
     commit = due(ledger)
     assert (commit.generation, offsets(commit)) == (4, {A: 100, B: 60, C: 7})
@@ -652,7 +652,7 @@ def test_what_no_batch_reads_is_free_at_once() -> None:
 
 def test_a_commit_that_a_rebalance_interrupted_is_made_again_for_what_is_to_be_given_up_too() -> None:
     ledger = in_flight(COMMITS, BOTH)
-    ledger.mark_sunk(BOTH)
+    ledger.complete_batch(BOTH)
     ledger.answered(due(ledger), CommitVerdict.RETRY, NOW)
     ledger.assigned("m", 4, [], frozenset(), {A, B})
     assert offsets(accept(ledger)) == {A: 100, B: 60}
@@ -664,14 +664,14 @@ def test_given_up_without_proof_it_moves_no_position_when_it_comes_back() -> Non
     ledger.give_up({B})
     other = {A: ours(90), B: ours(55, run="another")}
     gain(ledger, other, A, B, generation=5, kept=(A,))
-    ledger.mark_sunk(BOTH)
+    ledger.complete_batch(BOTH)
     assert offsets(ledger) == {A: 100, B: 55}
 
 
 def test_what_comes_back_before_it_was_given_up_goes_on() -> None:
     ledger = revoking()
     ledger.assigned("m", 5, [A, B, C], {A, B, C}, ())
-    ledger.mark_sunk(BOTH)
+    ledger.complete_batch(BOTH)
     assert offsets(ledger) == {A: 100, B: 60}
     assert offsets(due(ledger)) == {A: 100, B: 60}
     assert ledger.offsets_wanted(topics()), "C was never found: it is gained anew"
@@ -710,7 +710,7 @@ def sinks_after_it_was_lost_and_regained(ledger: Ledger) -> None:
     ledger.lost()
     gain(ledger, {A: ours(90, run="now")}, generation=4)
     assert offsets(ledger) == {A: 90}
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     assert offsets(ledger) == {A: 100}
 
 
@@ -731,7 +731,7 @@ CHANGES: dict[str, Callable[[Ledger], object]] = {
     "assigned": lambda ledger: assign(ledger, A, C, generation=4, kept=(A,)),
     "found": lambda ledger: gain(ledger, {}, A, generation=4),
     "lost": Ledger.lost,
-    "sunk": lambda ledger: ledger.mark_sunk(PLANNED),
+    "sunk": lambda ledger: ledger.complete_batch(PLANNED),
     "judged again": sinks_after_it_was_lost_and_regained,
     "abandoned": Ledger.abandoned,
     "given up": is_given_up,
@@ -771,7 +771,7 @@ def test_while_nothing_changes_the_answers_are_the_same_objects() -> None:
     ledger = holding()
     ledger.resolved(3, {C: 0})
     partitions, positions = ledger.partitions(), ledger.positions()
-    ledger.mark_sunk(INITIAL_DOCUMENT)
+    ledger.complete_batch(INITIAL_DOCUMENT)
     ledger.topics_seen(topics())
     ledger.vouched({A: -1})
     ledger.commit_due(NOW)

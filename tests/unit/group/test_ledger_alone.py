@@ -18,7 +18,7 @@ from tests.unit.group.ledgers import NOW, A, B, C, accept, document, due, last_c
 
 def alone(start: Document = INITIAL_DOCUMENT, run: str = "now") -> Ledger:
     ledger = Ledger("g", run, "lineage", alone=True)
-    ledger.mark_sunk(start)
+    ledger.complete_batch(start)
     return ledger
 
 
@@ -79,7 +79,7 @@ def test_after_a_batch_that_the_sink_skipped_the_last_commit_is_nobodys() -> Non
     skipped = document(5, a=(100, 110))
     ledger.emitted(skipped)
     with pytest.raises(ConfigError, match="skipped"):
-        ledger.mark_sunk(skipped)
+        ledger.complete_batch(skipped)
     farewell = last_commit(ledger)
     assert told(farewell, A).lineage == ""
     again = alone(skipped, "next")
@@ -109,7 +109,7 @@ def test_a_replay_that_a_reset_leaves_behind_does_not_undo_it() -> None:
     ledger = alone(before)
     ledger.replayed(before, replayed, replayed.ranges, a_reset(50))
     hold(ledger, a_reset(50), A)
-    ledger.mark_sunk(replayed)
+    ledger.complete_batch(replayed)
     again = alone(replayed, "next")
     hold(again, last_commit(ledger).offsets, A)
     assert offsets(again) == {A: 50}
@@ -121,7 +121,7 @@ def test_once_a_batch_from_a_reset_has_sunk_the_checkpoint_goes_before_commits_a
     batch = document(5, a=(50, 60))
     ledger.emitted(batch)
     ledger.handed_out(batch)
-    ledger.mark_sunk(batch)
+    ledger.complete_batch(batch)
     commit = accept(ledger)
     assert told(commit, A).lineage == "lineage"
     again = alone(document(6, a=(60, 70)), "next")
@@ -135,7 +135,7 @@ def test_batch_0_is_replayed_from_where_it_began_though_nothing_was_committed() 
     ledger.replayed(INITIAL_DOCUMENT, batch, batch.ranges, {})
     hold(ledger, {}, A, B)
     assert offsets(ledger) == {A: 10, B: 7}
-    ledger.mark_sunk(batch)
+    ledger.complete_batch(batch)
     assert offsets(ledger) == {A: 40, B: 7}
 
 
@@ -167,7 +167,7 @@ def test_partitions_after_a_run_that_found_none_start_at_earliest(begins: str) -
         ledger.replayed(INITIAL_DOCUMENT, founded, (), {})
     else:
         empty = empty_document(founded, group="g", lineage="lineage", run="before", positions={})
-        ledger.mark_sunk(founded if begins == "goes on" else empty)
+        ledger.complete_batch(founded if begins == "goes on" else empty)
     hold(ledger, {}, A)
     assert ledger.unresolved == {A: Origin.EARLIEST}
 
@@ -175,10 +175,10 @@ def test_partitions_after_a_run_that_found_none_start_at_earliest(begins: str) -
 def test_positions_replace_the_mark_of_a_run_that_found_no_partition() -> None:
     founded = Document("g", "lineage", "before", 1, is_founded=True)
     ledger = alone()
-    ledger.mark_sunk(founded)
+    ledger.complete_batch(founded)
     following = document(2, "before", a=(0, 4))
-    ledger.mark_sunk(following)
-    ledger.mark_sunk(replace(founded, sequence=3))
+    ledger.complete_batch(following)
+    ledger.complete_batch(replace(founded, sequence=3))
     assert ledger.checkpoint == following
     assert not empty_document(founded, group="g", lineage="l", run="r", positions=following.positions).is_founded
 
@@ -192,7 +192,7 @@ BEFORE = document(7, run="before", a=(90, 100))
 
 def batches_since(start: Document = INITIAL_DOCUMENT, group: str = "g") -> InFlightBatches:
     batches = InFlightBatches(group, "new")
-    batches.mark_sunk(start)
+    batches.complete(start)
     return batches
 
 
@@ -203,7 +203,7 @@ def test_a_batch_that_sinks_without_its_data_being_asked_for_was_skipped(group: 
     extra = replace(planned, ranges=(*planned.ranges, OffsetRange(C, 2, 3)))
     batches.emitted(extra)
     with pytest.raises(SkippedBatchError) as raised:
-        batches.mark_sunk(extra)
+        batches.complete(extra)
     text = str(raised.value)
     assert text.startswith("group g: " if group else "the sink skipped")
     assert "reports document 4 (t-0[0, 5), t-1[0, 3), t-2[1, 2), ...) as completed" in text
@@ -215,7 +215,7 @@ def test_a_batch_that_sinks_without_its_data_being_asked_for_was_skipped(group: 
 def test_a_document_planned_after_a_replay_has_a_higher_number() -> None:
     batches = batches_since(FIRST)
     batches.replayed(FIRST, BEFORE, (), {})
-    batches.mark_sunk(FIRST)
+    batches.complete(FIRST)
     assert batches.last_sequence == 7
 
 
@@ -233,7 +233,7 @@ def test_a_document_planned_after_a_replay_has_a_higher_number() -> None:
 )
 def test_a_start_replaces_the_checkpoint_where_it_has_ranges_or_more_positions(newer: Document, replaces: bool) -> None:
     batches = batches_since(FIRST)
-    batches.mark_sunk(newer)
+    batches.complete(newer)
     assert batches.is_proven(newer)
     assert batches.checkpoint == (newer if replaces else FIRST)
 

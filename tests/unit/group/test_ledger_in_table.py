@@ -12,7 +12,7 @@ def test_a_batch_stored_under_a_kept_claim_moves_its_partition_though_it_was_los
     ledger = in_flight({A: ours(90, 9, run="other")}, in_table=True)
     ledger.lost()
     gain(ledger, {A: ours(90, 9, run="other")}, generation=4)
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     assert offsets(ledger) == {A: 100}
 
 
@@ -20,7 +20,7 @@ def test_a_batch_does_not_move_a_partition_that_the_table_has_elsewhere() -> Non
     ledger = in_flight({A: ours(90)}, in_table=True)
     ledger.lost()
     gain(ledger, {A: ours(95, 9, run="other")}, generation=4)
-    ledger.mark_sunk(PLANNED)
+    ledger.complete_batch(PLANNED)
     assert offsets(ledger) == {A: 95}
 
 
@@ -29,7 +29,7 @@ def test_the_offset_table_gets_the_end_of_each_range_and_the_metadata_of_a_commi
     stored = ledger.stored_with_batch()
     assert {tp: (one.offset, one.leader_epoch) for tp, one in stored.items()} == {A: (100, 5), B: (60, 5)}
     assert CommitMetadata.parse(stored[A].metadata) == CommitMetadata("lineage", "now", 5, 5, 1, "id")
-    ledger.mark_sunk(BOTH)
+    ledger.complete_batch(BOTH)
     commit = last_commit(ledger)
     assert {tp: told(commit, tp) for tp in (A, B)} == {tp: CommitMetadata.parse(stored[tp].metadata) for tp in (A, B)}
     assert ledger.stored_with_batch() == {}

@@ -214,7 +214,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def latest_offset(self, counts: list[int]) -> None:
         if self.flying is not None and self.start != self.flying:
             return
-        self.ledger.mark_sunk(self.start)
+        self.ledger.complete_batch(self.start)
         self.flying, self.handed = None, None
         self.void.clear()
         if not (self.in_group and self.ledger.settled and self.ledger.idle):
@@ -278,7 +278,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.flying is not None
         self.start = self.flying
         with pytest.raises(ConfigError, match="skipped"):
-            self.ledger.mark_sunk(self.start)
+            self.ledger.complete_batch(self.start)
         self.restart(farewell)
 
     # -- always -------------------------------------------------------------------------------------------------------

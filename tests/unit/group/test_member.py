@@ -191,7 +191,7 @@ def test_a_topic_that_the_metadata_lacks_does_not_hold_up_the_others() -> None:
     t = TopicInfo("t", (PartitionInfo(0, 1),), "id of t")
     u = TopicInfo("u", (PartitionInfo(0, 1),), "id of u")
     now = 100.0
-    member.mark_sunk(INITIAL_DOCUMENT, now)
+    member.batch_completed(INITIAL_DOCUMENT, now)
     member.step(ev.MetadataRefreshed({"t": t}, frozenset({"t", "u"})), now)
     actions = member.step(ev.Start(("t", "u")), now)
     assert MetadataStale() in actions

@@ -227,7 +227,7 @@ def test_nothing_is_planned_before_the_last_part_is_accepted() -> None:
     world, a = founded(5)
     a.batch()
     before = len(sizes(world))
-    actions = a.member.mark_sunk(a.start, world.now)
+    actions = a.member.batch_completed(a.start, world.now)
     for _ in range(3):
         assert not a.member.may_plan(world.now)
         (send,) = (action for action in actions if isinstance(action, ev.Send) and action.api is OffsetCommitRequest)
@@ -262,7 +262,7 @@ def test_who_takes_over_between_two_parts_reads_only_what_was_not_committed_agai
     world, a = founded(5)
     a.batch()
     world.deaf = {OffsetCommitRequest}
-    actions = a.member.mark_sunk(a.start, world.now)
+    actions = a.member.batch_completed(a.start, world.now)
     (send,) = (action for action in actions if isinstance(action, ev.Send))
     world.coordinator.commit(send.build(9))  # and A dies before it hears of it
     world.die(a)
@@ -353,7 +353,7 @@ def test_a_broker_that_fails_now_and_then_ends_no_query() -> None:
 def test_a_stop_commits_all_parts_and_then_leaves() -> None:
     world, a = founded(5)
     document = a.batch()
-    a.ledger.mark_sunk(document)
+    a.ledger.complete_batch(document)
     a.act(a.member.farewell(world.now))
     assert committed_all(world)
     assert not a.ledger.commit_pending
@@ -365,7 +365,7 @@ def test_a_stop_commits_all_parts_and_then_leaves() -> None:
 def test_who_leaves_between_two_parts_sends_no_more_of_them() -> None:
     world, a = founded(5)
     document = a.batch()
-    a.ledger.mark_sunk(document)
+    a.ledger.complete_batch(document)
     before = sends(a, OffsetCommitRequest)
     world.carry_out(a, a.member.farewell(world.now))
     world.carry_out(a, a.member.step(ev.Stop(), world.now))

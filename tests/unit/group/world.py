@@ -94,7 +94,7 @@ class QueryRun:
 
     def poll(self) -> bool:
         """`latestOffset` up to where a plan may be made."""
-        self.act(self.member.mark_sunk(self.start, self.world.now))
+        self.act(self.member.batch_completed(self.start, self.world.now))
         return self.member.may_plan(self.world.now)
 
     def plan(self) -> Document | None:

@@ -84,7 +84,7 @@ class Reports:
         )
 
     def sunk(self, document: Document, query: Mapping[str, Any] = QUERY) -> Any:
-        return self.completion.mark_sunk(document, 0, query, self.shell.now)
+        return self.completion.on_report(document, 0, query, self.shell.now)
 
     @property
     def commits(self) -> int:
