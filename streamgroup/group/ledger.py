@@ -185,8 +185,8 @@ class Ledger:
     def on_batch_done(self, document: Document, batch: int | None) -> bool:
         """Process a listener's report that `document` is completed as Spark's batch `batch`.
 
-        Returns whether the document is in flight; the caller must then call `complete_batch`. If the document was completed
-        before, only its batch id is stored (R20). Any other document has no effect.
+        Returns whether the document is in flight; the caller must then call `complete_batch`. If the document was
+        completed before, only its batch id is stored (R20). Any other document has no effect.
         """
         in_flight = self.in_flight is not None and self.in_flight.is_of(document)
         if batch is not None and (in_flight or self._batches.is_proven(document)):
