@@ -29,7 +29,6 @@ REASONS = {
     "coordinator/control/claims.py": "locked files, without Kafka: the claim outlives a run",
     "coordinator/planning/log_read_schedule.py": "the pure half of the log watcher",
     "coordinator/process.py": "the entry point of the coordinator's process",
-    "coordinator/run/machine.py": "the run as a pure machine; its importer has the locks and threads",
     "coordinator/run/spark_calls.py": "with the machine it would have more than 800 lines",
     "coordinator/threads/group_thread.py": "a thread of its own",
     "coordinator/threads/log_checks.py": "the checks of KIP-320, which the run asks for and a thread carries out",
