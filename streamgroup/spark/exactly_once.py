@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
+    from pyspark.sql.conf import RuntimeConfig
 
 log = logging.getLogger("streamgroup")
 
@@ -61,6 +62,10 @@ _REPEATED = "streamgroup: a task of a transaction was started again"
 _LOSER_WAITS_S = 30.0
 """With speculation, a second copy of a task waits this long to be ended by Spark, because the first one is done."""
 _POLL_S = 0.1
+_CHECKSUMS = (
+    "spark.sql.shuffle.orderIndependentChecksum.enabled",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+)
 _WRITTEN = StructType([StructField("task", IntegerType()), StructField("written", StringType())])
 
 
@@ -347,7 +352,8 @@ class _TransactionWriter:
             # If Spark loses the output of a shuffle it runs the stage after it again, with attempt number 0, so a task
             # could not refuse to write. A stage that reads a local checkpoint is not run again. If it loses a part of
             # the shuffle before, tasks that pack again may choose other partitions: Spark notices by its checksums
-            # (spark.sql.shuffle.orderIndependentChecksum) and runs all of both stages again.
+            # and runs all of both stages again.
+            require_checksums(batch.sparkSession.conf)
             rows = rows.localCheckpoint()
         try:
             writing = Write(options, transaction, packed, speculates=self._speculates)
@@ -363,6 +369,19 @@ class _TransactionWriter:
             if is_kept:
                 _unpersist(context, rows)
         return _checked(found)
+
+
+def require_checksums(conf: RuntimeConfig) -> None:
+    """Raise ConfigError if Spark would not notice that a task before a shuffle gives other rows when it runs again.
+
+    Both options are on by default.
+    """
+    option = " and ".join(name for name in _CHECKSUMS if str(conf.get(name, "true")).lower() == "false")
+    if option:
+        raise ConfigError(
+            f"cannot write a batch with a shuffle in a transaction while {option} is false: if Spark lost a "
+            "part of the shuffle and ran its tasks again, records could be lost or repeated. Leave the option out"
+        )
 
 
 def _checked(found: Sequence[Any]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroup
@@ -219,6 +219,17 @@ def test_two_members_share_the_partitions_and_one_takes_over(copies: Copies) -> 
     ends = log_ends(copies.load.server, copies.load.topic, copies.load.partitions)
     wait_until(lambda: committed(copies.load.server, copies.group, copies.load.topic) == ends, "all is committed", 90)
     assert streamgroup.drain(first).drained
+    copies.check()
+
+
+def test_a_shuffle_without_checksums_is_refused(copies: Copies, spark: SparkSession) -> None:
+    copies.load.send(10)
+    spark.conf.set("spark.sql.shuffle.orderIndependentChecksum.enabled", "false")
+    try:
+        copies.fails("one", "spark.sql.shuffle.orderIndependentChecksum.enabled is false")
+    finally:
+        spark.conf.unset("spark.sql.shuffle.orderIndependentChecksum.enabled")
+    copies.run("one")
     copies.check()
 
 

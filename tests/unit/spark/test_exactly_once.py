@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from pyspark.sql.conf import RuntimeConfig
 
-from streamgroup.errors import FencedError, TransactionAbortedError, TransportError
+from streamgroup.errors import ConfigError, FencedError, TransactionAbortedError, TransportError
 from streamgroup.kafka.producer.transaction import TransactionalId
 from streamgroup.options.parse import parse_sink
-from streamgroup.spark.exactly_once import _Part, _TransactionWriter
+from streamgroup.spark.exactly_once import _Part, _TransactionWriter, require_checksums
 
 OPTIONS = parse_sink({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "copy"})
 REPEATED, UNANSWERED, FENCED = (
@@ -66,3 +67,22 @@ def test_a_commit_without_an_answer_ends_the_query_with_its_own_error() -> None:
     """If the commit was carried out, the brokers refuse the abort, although no other run has taken over."""
     with pytest.raises(TransportError):
         attempts([UNANSWERED], FENCED)
+
+
+@pytest.mark.parametrize("option", ["enabled", "enableFullRetryOnMismatch"])
+def test_a_shuffle_whose_repetitions_spark_does_not_compare_is_refused(option: str) -> None:
+    name = f"spark.sql.shuffle.orderIndependentChecksum.{option}"
+    require_checksums(FakeConf())
+    require_checksums(FakeConf({name: "true"}))
+    with pytest.raises(ConfigError, match=f"while {name} is false.*Leave the option out"):
+        require_checksums(FakeConf({name: "false"}))
+
+
+class FakeConf(RuntimeConfig):
+    """The options of a session."""
+
+    def __init__(self, options: dict[str, str] | None = None) -> None:
+        self._options = options or {}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._options.get(key, default)
