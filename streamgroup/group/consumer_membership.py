@@ -25,7 +25,7 @@ from streamgroup.group.state_machine import GroupMember, PendingRequest, State, 
 from streamgroup.group.timing import LEAVE_TIMEOUT_MS, MemberConfig
 from streamgroup.group.user_data import decode_identity, member_id_of
 from streamgroup.kafka.wire.messages import group as m
-from streamgroup.kafka.wire.messages.admin import ConsumerGroupDescribeResponse
+from streamgroup.kafka.wire.messages.admin import ConsumerGroupDescribeResponse, DescribedConsumerGroup
 from streamgroup.model import TopicPartition
 from streamgroup.text import counted
 
@@ -75,6 +75,10 @@ class ConsumerMembership(GroupMember):
         """Whether a commit of the current epoch was refused (STALE_MEMBER_EPOCH)."""
         self._undescribed = 0
         """The number of descriptions in a row without this member."""
+        self._outdated = 0
+        """The number of descriptions in a row with a target that is older than the group."""
+        self._first_seen = 0
+        """The group epoch in the first of them. A target of this epoch or a later one was made with this member."""
         self._may_describe = True
         self._withheld: int | None = None
         """The number of partitions that the group will assign to this member later; None: not described yet."""
@@ -215,7 +219,7 @@ class ConsumerMembership(GroupMember):
 
     def _join(self) -> None:
         self._transition_to(State.JOINING)
-        self._reported = None
+        self._reported, self._outdated = None, 0
         self._send_heartbeat(Purpose.CONSUMER_JOIN)
 
     def _join_answered(self, event: ev.RequestAnswered, pending: PendingRequest[Purpose]) -> None:
@@ -418,7 +422,7 @@ class ConsumerMembership(GroupMember):
         mine = next((each for each in group.members if each.member_id == self._member_id), None)
         if group.error_code or mine is None:
             self._cannot_describe(error_of(group.error_code).name if group.error_code else "this member is missing")
-        elif group.group_epoch == group.assignment_epoch and mine.member_epoch == self._epoch:
+        elif mine.member_epoch == self._epoch and self._is_made_with_this_member(group):
             target = {
                 TopicPartition(topic.topic_name, partition)
                 for topic in mine.target_assignment.topic_partitions
@@ -426,6 +430,20 @@ class ConsumerMembership(GroupMember):
             }
             self._undescribed = 0
             self._will_get(len(target - self._held.keys()))
+
+    def _is_made_with_this_member(self, group: DescribedConsumerGroup) -> bool:
+        """Return whether the target is that of the group epoch.
+
+        A group in which short queries come and go may never have such a target. Any one made with this member counts
+        after `UNEXPECTED_ATTEMPTS` descriptions.
+        """
+        if group.group_epoch == group.assignment_epoch:
+            self._outdated = 0
+            return True
+        if not self._outdated:
+            self._first_seen = group.group_epoch
+        self._outdated += 1
+        return self._outdated > UNEXPECTED_ATTEMPTS and group.assignment_epoch >= self._first_seen
 
     def _cannot_describe(self, why: str) -> None:
         """Ask again with the next heartbeat, but not for ever: `AvailableNow` would never end."""

@@ -520,8 +520,10 @@ class ConsumerDriver(Driver):
         self.answer(ConsumerGroupHeartbeatResponse(error_code=code, error_message=message))
 
 
-def described(code: int = 0, epoch: int = 3, assigned_in: int | None = None, **target: list[int]) -> Any:
-    """The group of one member with this target, all of the driver's partitions if there is none."""
+def described(
+    code: int = 0, epoch: int = 3, assigned_in: int | None = None, group_epoch: int | None = None, **target: list[int]
+) -> Any:
+    """The group of one member in `epoch`, with this target. The epochs of group and target are the same by default."""
     topics = tuple(
         ConsumerGroupTopicPartitions(topic_name=name, partitions=tuple(numbers)) for name, numbers in target.items()
     )
@@ -533,7 +535,7 @@ def described(code: int = 0, epoch: int = 3, assigned_in: int | None = None, **t
     group = DescribedConsumerGroup(
         error_code=code,
         group_id="orders-ingest",
-        group_epoch=epoch,
+        group_epoch=epoch if group_epoch is None else group_epoch,
         assignment_epoch=epoch if assigned_in is None else assigned_in,
         members=(member,),
     )
@@ -622,6 +624,23 @@ def test_the_number_of_partitions_to_come_is_the_target_without_those_owned() ->
     d.answer(accepted(3, assignment(t=[0, 1, 2])))
     d.answer(described(t=[0, 1, 2]))
     assert d.only(ev.Withheld).count == 0
+
+
+def test_in_a_group_that_changes_all_the_time_a_target_made_with_the_member_counts_in_the_end() -> None:
+    """Otherwise Once and AvailableNow fail while short queries come and go."""
+    d = ConsumerDriver().joining()
+    d.answer(accepted(3, assignment(t=[0])))
+    for attempt in range(UNEXPECTED_ATTEMPTS):  # the group is at epoch 8 when the member first sees it
+        d.answer(described(epoch=3, group_epoch=8 + attempt, assigned_in=7 + attempt, t=[0, 1]))
+        assert not d.has(ev.Withheld)
+        d.tick(5)
+        d.answer(accepted(3))
+    d.answer(described(epoch=3, group_epoch=30, assigned_in=7, t=[0, 1]))
+    assert not d.has(ev.Withheld), "the target is from before the member has joined"
+    d.tick(5)
+    d.answer(accepted(3))
+    d.answer(described(epoch=3, group_epoch=30, assigned_in=8, t=[0, 1]))
+    assert d.only(ev.Withheld).count == 1
 
 
 def test_an_assignment_whose_answer_was_lost_is_asked_for_again() -> None:
