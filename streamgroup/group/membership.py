@@ -251,7 +251,7 @@ class Membership(GroupMember):
             return
         self._transition_to(State.SYNCING)
         self._requests.forget(Purpose.HEARTBEAT)
-        self._note_weight()
+        self._note_weight(is_converted=not response.leader)
         if not self._assignment.precedes(self._member_id, self._generation):
             self._pause()
         self._requests.set(Timer.HEARTBEAT, self._now + self._config.heartbeat_interval_s(self._session_ms))
@@ -266,14 +266,19 @@ class Membership(GroupMember):
         if not roster.topics:
             self._assign(ev.MetadataRefreshed({}, frozenset()))
 
-    def _note_weight(self) -> None:
-        """Log once that the weight has no effect, and that it has again."""
-        has_effect = self._config.weight == 1 or self._strategy == WEIGHTED
+    def _note_weight(self, *, is_converted: bool) -> None:
+        """Log once that the weight has no effect, and that it has again.
+
+        `is_converted`: a member uses the consumer protocol. Such a group has no leader.
+        """
+        has_effect = self._config.weight == 1 or (self._strategy == WEIGHTED and not is_converted)
         if self._weighs and not has_effect:
+            why = f"the group uses {self._strategy}, because another member does not offer {WEIGHTED}"
+            if is_converted:
+                why = "another member uses the consumer protocol, so the group coordinator assigns the partitions"
             self._note(
                 WARNING,
-                f"group.member.weight={self._config.weight} has no effect: the group uses {self._strategy}, because "
-                f"another member does not offer {WEIGHTED}. All members get equal shares",
+                f"group.member.weight={self._config.weight} has no effect: {why}. All members get equal shares",
             )
         elif has_effect and not self._weighs:
             self._note(

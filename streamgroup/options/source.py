@@ -245,12 +245,13 @@ OWN: tuple[Option, ...] = (
     Option(
         "group.member.weight",
         "Share of the partitions that this member gets, relative to the weights of the other members: with weights 1, "
-        "2 and 3, 18 partitions of a topic are divided into 3, 6 and 9. Set it if the applications of a group have "
-        "different numbers of cores. `auto` is the number of cores of the application's executors when the query "
+        "2 and 3, 18 partitions of a topic are divided into 3, 6 and 9. Each topic is divided on its own, so it needs "
+        "more partitions than the sum of the weights. Set it if the applications of a group have different numbers of "
+        "cores. `auto` is the number of cores of the application's executors when the query "
         "starts; call `streamgroup.listen(spark)` before, which reports them. With dynamic allocation set a number. "
         "Weights need `streamgroup-range`, the default of "
-        "`kafka.partition.assignment.strategy`. If a consumer of another client joins, the group uses another "
-        "strategy, all members get equal shares, and the log has a warning.",
+        "`kafka.partition.assignment.strategy`. While a consumer of another client, or one of the consumer protocol, "
+        "is in the group, all members get equal shares, and the log has a warning.",
         kinds.WEIGHT,
         "group.weight",
         scope=Scope.MEMBER,

@@ -254,8 +254,19 @@ def test_a_member_reads_its_share_of_a_group_that_a_consumer_of_kip_848_leads(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (
+            {"partition.assignment.strategy": "range", "session.timeout.ms": 6000, "heartbeat.interval.ms": 200},
+            "the group uses range",
+        ),
+        ({"group.protocol": "consumer"}, "another member uses the consumer protocol"),
+    ],
+    ids=["classic", "consumer"],
+)
 def test_members_share_by_their_weights_until_a_consumer_of_another_client_joins(
-    kafka4: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+    kafka4: KafkaServer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture, settings: dict[str, Any], why: str
 ) -> None:
     topic = make_topic(kafka4, 18)
     group = f"weighted-{topic}"
@@ -267,9 +278,8 @@ def test_members_share_by_their_weights_until_a_consumer_of_another_client_joins
 
     with running(*members):
         wait_until(lambda: sizes() == [3, 6, 9], "they share by weight")
-        settings = {"bootstrap.servers": kafka4.bootstrap_servers, "group.id": group, "log_level": 0}
-        strategy = {"partition.assignment.strategy": "range", "session.timeout.ms": 6000}
-        with closing(Consumer({**settings, **strategy, "heartbeat.interval.ms": 200})) as consumer:
+        common = {"bootstrap.servers": kafka4.bootstrap_servers, "group.id": group, "log_level": 0}
+        with closing(Consumer({**common, **settings})) as consumer:
             consumer.subscribe([topic])
 
             def shared() -> bool:
@@ -277,7 +287,7 @@ def test_members_share_by_their_weights_until_a_consumer_of_another_client_joins
                 return sorted([*sizes(), len(consumer.assignment())]) == [4, 4, 5, 5]
 
             wait_until(shared, "all have equal shares beside it")
-            assert "group.member.weight=3 has no effect: the group uses range" in caplog.text
+            assert f"group.member.weight=3 has no effect: {why}" in caplog.text
             assert "group.member.weight=1 " not in caplog.text
         wait_until(lambda: sizes() == [3, 6, 9], "they share by weight again")
 
