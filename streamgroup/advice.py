@@ -7,6 +7,7 @@ How to set offsets depends on where they are stored:
 | in Kafka | `streamgroup groups --reset-offsets`, where the brokers are of 0.9 or later |
 | in ZooKeeper | the number in the partition's node: members follow it (R32) |
 | in both | both, since a start takes the larger |
+| in a database | `streamgroup offsets --reset-offsets` |
 
 A leaf module, because planning, the coordinator, the members and the tasks all use these texts.
 """
@@ -29,6 +30,8 @@ class StoredIn(Enum):
     """Kafka; brokers older than 0.8.2 write them into their ZooKeeper."""
     ZOOKEEPER = "zookeeper"
     BOTH = "both"
+    TABLE = "table"
+    """A database (`offsets.store`); the commits in Kafka only follow it."""
 
 
 @frozen
@@ -67,6 +70,9 @@ def how_to_reset(location: OffsetLocation) -> str:
     """Return the next step that sets all offsets of a group; "" for a query without a group."""
     if not location.group:
         return ""
+    if location.stored_in is StoredIn.TABLE:
+        command = f"streamgroup offsets --store URL --reset-offsets --group {location.group}"
+        return f"stop the query and all members, and set the group's offsets in the database ({command}; {_STORE})"
     tool = f"set the group's offsets (streamgroup groups --reset-offsets --group {location.group}; {_OR})"
     nodes = f"write the group's offsets into ZooKeeper's nodes {location.node()} ({_CHROOT}; {_NAMED})"
     return f"stop the query and all members, and {_both_or_one(location.stored_in, tool, nodes)}"
@@ -78,20 +84,22 @@ def how_to_step_to(location: OffsetLocation, topic: str, partition: str, offset:
     `partition` is the name of the partition in the cluster (see `OffsetLocation.node`). `servers` is
     `host:port,host:port`.
     """
-    tool = (
-        f"run: streamgroup groups --bootstrap-server {servers} --reset-offsets --group {location.group} "
-        f"--topic {topic}:{partition} --to-offset {offset} --execute ({_OR})"
-    )
+    reset = f"--reset-offsets --group {location.group} --topic {topic}:{partition} --to-offset {offset} --execute"
+    if location.stored_in is StoredIn.TABLE:
+        return f"stop the query and all members, and run: streamgroup offsets --store URL {reset} ({_STORE})"
+    tool = f"run: streamgroup groups --bootstrap-server {servers} {reset} ({_OR})"
     node = f"write {offset} into ZooKeeper's node {location.node(topic, partition)} ({_CHROOT})"
     return f"stop the query and all members, and {_both_or_one(location.stored_in, tool, node)}"
 
 
 def how_to_look(location: OffsetLocation) -> str:
+    """Return the command that shows the members of a group."""
     where = {
         StoredIn.KAFKA: "--bootstrap-server",
         StoredIn.BROKERS: "--bootstrap-server, or --zookeeper for brokers before 0.9",
         StoredIn.ZOOKEEPER: "--zookeeper",
         StoredIn.BOTH: "--zookeeper, then --bootstrap-server",
+        StoredIn.TABLE: "--bootstrap-server",
     }
     return f"streamgroup groups --describe --group {location.group}, with {where[location.stored_in]}"
 
@@ -108,6 +116,7 @@ def _both_or_one(stored_in: StoredIn, in_kafka: str, in_zookeeper: str) -> str:
 _OR = "kafka-consumer-groups.sh of Kafka 0.11 or later does the same; brokers before 0.9 need a client that commits"
 _ANEW = "start with a new checkpointLocation, since a reset in ZooKeeper looks like a commit of a member"
 _CHROOT = "below the brokers' chroot, if they have one"
+_STORE = "URL is the option offsets.store of the query"
 _NAMED = "Kafka 0.7 calls a partition <broker>-<partition>"
 
 

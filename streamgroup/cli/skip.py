@@ -7,9 +7,10 @@ import json
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +28,7 @@ from streamgroup.cli._click import (
 )
 from streamgroup.cli._cluster import EITHER, ClusterAddress, client_options, cluster_options
 from streamgroup.cli._group_stores import GroupStore, opened_store
+from streamgroup.cli._offset_store import StoreAddress, offset_database, store_options
 from streamgroup.errors import ConfigError, StreamGroupError
 from streamgroup.frozen import frozen
 from streamgroup.group.commits import CommitMetadata
@@ -41,6 +43,9 @@ from streamgroup.model import (
     TopicPartition,
     name_some,
 )
+
+if TYPE_CHECKING:
+    from streamgroup.sql.operations import OffsetDatabase
 
 AUDIT = "streamgroup-skips.jsonl"
 """The file in the checkpoint with a line for each skip. Spark ignores it."""
@@ -88,11 +93,13 @@ COLUMNS: tuple[Column[Skip], ...] = (
     help="Give the records up: commit the offsets after them to the group.",
 )
 @json_option("Print the given-up offsets as JSON.")
+@store_options
 @cluster_options
 @timeout_option(10_000, "How long the whole command may take.")
 def skip(
     *,
     where: ClusterAddress,
+    store: StoreAddress,
     path: str,
     partitions: tuple[TopicPartition, ...],
     to_offset: int | None,
@@ -103,8 +110,9 @@ def skip(
     """Give up records that the stopped query of the checkpoint at PATH cannot get past.
 
     PATH is the checkpointLocation of the query, a local directory. The newest batch that has not sunk is replayed at
-    each start. This command commits the end of its ranges to the query's group, so that the replay leaves them out. The
-    records stay in Kafka. It refuses while the query runs or the group has members.
+    each start. This command commits the end of its ranges to the query's group, or to the database of `offsets.store`,
+    so that the replay leaves them out. The records stay in Kafka. It refuses while the query runs or the group has
+    members.
     """
     if to_offset is not None and len(partitions) != 1:
         raise click.UsageError("--to-offset requires one --topic-partition")
@@ -113,11 +121,13 @@ def skip(
     refuse_running("skip records", history.lineages())
     if not where.bootstrap_server and not where.zookeeper:
         raise click.UsageError(f"name the cluster of the group with {EITHER}")
-    with opened_store(client_options(where, "streamgroup-skip", timeout)) as store:
-        deadline = time.monotonic() + timeout / 1000
-        skips = _planned(history, documents, store, deadline, partitions=partitions, to_offset=to_offset)
+    store = store.completed(where)
+    opened_table = nullcontext(None) if store.url is None else offset_database(store, timeout)
+    with opened_store(client_options(where, "streamgroup-skip", timeout)) as cluster, opened_table as table_:
+        offsets = QueryOffsets(cluster, table_, time.monotonic() + timeout / 1000)
+        skips = _planned(history, documents, offsets, partitions=partitions, to_offset=to_offset)
         if executes:
-            _execute(history, skips, store, deadline)
+            _execute(history, skips, offsets)
     if as_json:
         value = {"batch": history.last, "sunk": history.is_sunk, "executed": executes}
         click.echo(json.dumps({**value, "skipped": json_rows(COLUMNS, skips)}, indent=2))
@@ -164,8 +174,7 @@ def _starting(documents: Sequence[Document], ends: Mapping[TopicPartition, int])
 def _planned(
     history: CheckpointHistory,
     documents: Sequence[Document],
-    store: GroupStore,
-    deadline: float,
+    offsets: QueryOffsets,
     *,
     partitions: Sequence[TopicPartition],
     to_offset: int | None,
@@ -186,17 +195,16 @@ def _planned(
         mine = [tp for tp in partitions if tp in document.positions]
         if partitions and not mine:
             continue
-        state = store.describe([document.group], deadline)[document.group].state
+        state = offsets.cluster.describe([document.group], offsets.deadline)[document.group].state
         if state not in (GroupState.EMPTY, GroupState.DEAD):
             raise StillRunningError(
                 f"cannot skip records of group {document.group!r}: it is {state}, so queries may still read. Drain all "
                 f"of them first: streamgroup drain --group {document.group}"
             )
-        committed = store.committed(document.group, deadline)
-        skips += plan_skips(document, committed, mine, to_offset, is_sunk=history.is_sunk)
+        skips += plan_skips(document, offsets.of(document), mine, to_offset, is_sunk=history.is_sunk)
     if not skips:
         raise ConfigError("nothing to skip: the group has committed the ends of these ranges already")
-    _require_in_logs(skips, store, deadline, is_given=to_offset is not None)
+    _require_in_logs(skips, offsets.cluster, offsets.deadline, is_given=to_offset is not None)
     return skips
 
 
@@ -215,7 +223,36 @@ def _require_in_logs(skips: Sequence[Skip], store: GroupStore, deadline: float, 
             raise ConfigError(f"cannot skip {name} to offset {until}: no message begins there")
 
 
-def _execute(history: CheckpointHistory, skips: Sequence[Skip], store: GroupStore, deadline: float) -> None:
+class QueryOffsets:
+    """The offsets at which queries continue: those of their groups in `cluster`, or in the offset table `table`."""
+
+    def __init__(self, cluster: GroupStore, table: OffsetDatabase | None, deadline: float) -> None:
+        self.cluster, self.deadline = cluster, deadline
+        self._table = table
+
+    def of(self, document: Document) -> Commits:
+        """Return the offsets of the query of `document`. Raises ConfigError if their table is not given."""
+        if self._table is not None:
+            found = {tp: row.stored.committed for tp, row in self._table.rows(document.group).items()}
+            return {tp: committed for tp, committed in found.items() if committed is not None}
+        commits = self.cluster.committed(document.group, self.deadline)
+        known = [CommitMetadata.parse(commit.metadata) for tp, commit in commits.items() if tp in document.positions]
+        if any(one is not None and one.in_table and one.lineage == document.lineage for one in known):
+            raise ConfigError(
+                f"cannot skip records of group {document.group!r}: its query takes its offsets from a database "
+                "(option offsets.store), and a commit to the group would have no effect. Name the database with --store"
+            )
+        return commits
+
+    def set(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make the queries of `group` continue at `offsets`."""
+        if self._table is None:
+            self.cluster.set_offsets(group, offsets, self.deadline)
+        else:
+            self._table.reset(group, offsets)
+
+
+def _execute(history: CheckpointHistory, skips: Sequence[Skip], offsets: QueryOffsets) -> None:
     """Record the skip in the checkpoint, then commit. If the record lacks the state `done`, the commit may have failed.
 
     Raises NotSkippedError if the record cannot be written, and the error of the store.
@@ -223,9 +260,7 @@ def _execute(history: CheckpointHistory, skips: Sequence[Skip], store: GroupStor
     audit = history.files.home / AUDIT
     _record(audit, history, skips, "begun")
     for group in sorted({one.group for one in skips}):
-        store.set_offsets(
-            group, {one.range.partition: one.range.until for one in skips if one.group == group}, deadline
-        )
+        offsets.set(group, {one.range.partition: one.range.until for one in skips if one.group == group})
     _record(audit, history, skips, "done")
 
 

@@ -237,6 +237,7 @@ class CommitMetadata:
     `partitions`. `founding` is the generation of the group's first commit, or its epoch above `FIRST_EPOCH`, copied by
     every later commit of the same protocol (R7). `topic_id`
     is the topic of the offset (R8). `batch` is Spark's id of the newest completed batch, None without a listener.
+    `in_table`: the query takes its offsets from a table of a database, and commits them to the group for tools (R37).
     """
 
     lineage: str
@@ -246,6 +247,7 @@ class CommitMetadata:
     founding: int
     topic_id: str = NO_TOPIC_ID
     batch: int | None = None
+    in_table: bool = False
 
     def text(self) -> str:
         """Return the stored text: JSON, far shorter than the broker's `offset.metadata.max.bytes` (4096)."""
@@ -260,6 +262,8 @@ class CommitMetadata:
         }
         if self.batch is not None:
             value["batch"] = self.batch
+        if self.in_table:
+            value["table"] = True
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -280,7 +284,8 @@ class CommitMetadata:
                 "founding": int(founding),
                 "topic": str(topic_id),
             } if bool not in map(type, (sequence, asked, founding)):
-                return cls(lineage, run, sequence, asked, founding, topic_id, _batch(value.get("batch")))
+                batch, in_table = _batch(value.get("batch")), value.get("table") is True
+                return cls(lineage, run, sequence, asked, founding, topic_id, batch, in_table)
         return None
 
 

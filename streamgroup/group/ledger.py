@@ -563,6 +563,7 @@ class Ledger:
             founding=founding,
             topic_id=held.topic_id,
             batch=self._batches.batch,
+            in_table=self._in_table,
         )
 
     def stored_with_batch(self) -> dict[TopicPartition, CommittedOffset]:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from streamgroup.advice import StoredIn
 from streamgroup.errors import ConfigError
 from streamgroup.model import EARLIEST, LATEST, ConfiguredOffsets, TopicPartition
 from streamgroup.options import kinds, zookeeper
@@ -32,6 +31,7 @@ from streamgroup.options.types import (
     GroupProtocol,
     Isolation,
     LimitOptions,
+    OffsetsStorage,
     ProducerOptions,
     SinkOptions,
     SourceOptions,
@@ -352,7 +352,7 @@ class _Reading(OptionsReader):
         elif unused := [name for name in _OF_TRANSACTIONS if name in self.given]:
             self.ignored.setdefault(_NO_TRANSACTION, []).extend(unused)
         if (group.store_url or group.in_transaction) and (
-            registry is not None or group.offset_location.stored_in in (StoredIn.ZOOKEEPER, StoredIn.BOTH)
+            registry is not None or group.offsets_storage is OffsetsStorage.ZOOKEEPER or group.dual_commit
         ):
             self.problems.append(_STORE_AND_ZOOKEEPER)
         return group

@@ -189,6 +189,8 @@ class GroupOptions:
     @property
     def offset_location(self) -> OffsetLocation:
         """Return where the group's offsets are stored. The driver sends it to tasks, so it holds no secret."""
+        if self.store_url:
+            return OffsetLocation(self.group_id, StoredIn.TABLE)
         alone = self.mode is GroupMode.COMMIT
         if self.offsets_storage is OffsetsStorage.ZOOKEEPER:
             return OffsetLocation(self.group_id, StoredIn.ZOOKEEPER)

@@ -81,7 +81,8 @@ def find_target(
         found = {one["name"]: one["type"] for one in inspector.get_columns(name, schema or None)}
     except sa.exc.NoSuchTableError:
         raise ConfigError(
-            f"cannot write into {where}: the table does not exist. Create it, or set createTable=true"
+            f"cannot write into {where}: the table does not exist. Create it, or set create_table=True of "
+            "streamgroup.sql_sink, for a batch write the option createTable=true"
         ) from None
     names = [_named(found, column.name) for column in columns]
     pairs = list(zip(columns, names, strict=True))

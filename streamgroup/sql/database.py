@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -74,6 +75,12 @@ def url_of(text: str, *, user: str | None = None, password: str | None = None) -
         raise ConfigError(
             "invalid URL of a database: SQLite has no servers, users and passwords. Write sqlite:////path/of/file.db, "
             "without options for user and password"
+        )
+    name = url.database or ""
+    if dialect == "sqlite" and not Path(name).is_absolute() and not name.startswith("file:"):
+        raise ConfigError(
+            "invalid URL of a database: the path of its file is relative, and driver and executors may run in "
+            "different directories. Write the absolute path, after four slashes: sqlite:////path/of/file.db"
         )
     if dialect == "mariadb" and not url.database:
         raise ConfigError("invalid URL of a database: it names no database. Write mariadb://host/database")

@@ -47,6 +47,7 @@ DOCUMENTS = {
 COMMITS = {
     "without a listener": CommitMetadata(LINEAGE, RUN, sequence=3, asked=3, founding=1, topic_id=TOPIC_ID),
     "with Spark's batch": CommitMetadata(LINEAGE, RUN, 9, asked=10, founding=1, topic_id=TOPIC_ID, batch=8),
+    "of a query with a table": CommitMetadata(LINEAGE, RUN, 3, asked=3, founding=1, topic_id=TOPIC_ID, in_table=True),
     "in a group that others founded": CommitMetadata(LINEAGE, RUN, sequence=1, asked=2, founding=-1),
 }
 IDENTITIES = {

@@ -196,7 +196,7 @@ def test_a_repeated_batch_in_which_one_group_read_nothing_is_left_out_too(sinks:
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        ("DROP TABLE orders", r"the table does not exist\. Create it, or set createTable=true"),
+        ("DROP TABLE orders", r"the table does not exist\. Create it, or set create_table=True"),
         ("ALTER TABLE orders RENAME COLUMN value TO payload", r"column 'value' \(string\) is not in the table"),
         ("ALTER TABLE orders ADD COLUMN needed INTEGER NOT NULL DEFAULT 1", None),
     ],

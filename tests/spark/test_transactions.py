@@ -137,6 +137,36 @@ def test_the_records_of_a_key_keep_their_order(copies: Copies) -> None:
     assert all(numbers == sorted(numbers) for numbers in of_partition.values())
 
 
+def test_two_groups_are_committed_with_the_records_of_two_topics(copies: Copies, make_topic: MakeTopic) -> None:
+    server, streams, group = copies.load.server, copies.streams, f"{copies.out}-group"
+    other, out = Load(server, make_topic(server, 2), 2), make_topic(server, 2)
+
+    def run() -> None:
+        one, two = (
+            streams.read(server, load.topic, name, offsets__store="transaction").selectExpr("value", f"'{to}' as topic")
+            for load, name, to in ((copies.load, group, copies.out), (other, f"{group}-2", out))
+        )
+        sink = streamgroup.exactly_once(**{"kafka.bootstrap.servers": server.bootstrap_servers})
+        writer = one.union(two).writeStream.foreachBatch(sink).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(streams.home / "two-checkpoint")).start()
+        streams.add(query)
+        assert query.awaitTermination(90)
+
+    def check() -> None:
+        copies.check()
+        assert Counter(read_committed(server, out)) == Counter(other.sent)
+        assert committed(server, f"{group}-2", other.topic) == log_ends(server, other.topic, 2)
+
+    copies.load.send(60)
+    other.send(40)
+    run()
+    check()
+    forget_last_commit(streams, "two")
+    other.send(10)  # only the second group reads in the next batch
+    run()
+    check()
+
+
 def test_a_copy_of_the_partitions_needs_no_shuffle(copies: Copies) -> None:
     copies.load.send(200)
     copies.run("one", copies.sink(clustered=True), columns=("value", "partition"))

@@ -68,6 +68,14 @@ def test_what_brokers_before_0_8_2_keep_is_in_zookeeper_and_a_checkpoint_goes_be
         assert text.index(NODE) < text.index("new checkpointLocation")
 
 
+def test_offsets_in_a_database_are_set_there_and_by_no_tool_of_kafka() -> None:
+    for text in (how_to_reset(at(StoredIn.TABLE)), how_to_step_to(at(StoredIn.TABLE), "orders", "3", 20, "b:1")):
+        assert "streamgroup offsets --store URL --reset-offsets --group" in text
+        assert "URL is the option offsets.store of the query" in text
+        assert "streamgroup groups" not in text
+    assert "--topic orders:3 --to-offset 20 --execute" in text
+
+
 def test_without_a_group_there_is_nothing_to_set() -> None:
     assert how_to_reset(NO_LOCATION) == ""
 
@@ -79,6 +87,7 @@ def test_without_a_group_there_is_nothing_to_set() -> None:
         (StoredIn.BROKERS, "or --zookeeper for brokers before 0.9"),
         (StoredIn.ZOOKEEPER, "with --zookeeper"),
         (StoredIn.BOTH, "--zookeeper, then --bootstrap-server"),
+        (StoredIn.TABLE, "with --bootstrap-server"),
     ],
 )
 def test_a_group_is_looked_at_where_it_is(stored_in: StoredIn, option: str) -> None:

@@ -177,4 +177,6 @@ class TableThread:
         text = f"group {self._group}: cannot {what} in {shown(self._url)}: {reason_of(error)}"
         if is_lost(error):
             return TransportError(text)
+        if self._url.get_backend_name() == "sqlite":
+            return OffsetStoreError(f"{text}. Check that the directory exists, and that this user may write to it")
         return OffsetStoreError(f"{text}. Check the option offsets.store, its user and the user's privileges")

@@ -419,7 +419,9 @@ def refused_in_transaction(batch: ProducerBatch, transaction: Transaction) -> Pr
     return ProduceError(
         f"{_what(batch)} in the transaction of {transaction.id.name!r}: {batch.cause}. The transaction was aborted: "
         "its driver, another run of the query or another query with this id has begun a newer one, or it took longer "
-        f"than kafka.transaction.timeout.ms={transaction.id.timeout_ms}",
+        f"than kafka.transaction.timeout.ms={transaction.id.timeout_ms}. Nothing of the batch is visible. If two "
+        "queries have this id, give each its own kafka.transactional.id; if the batch takes so long, raise the "
+        "timeout. Then start the query again",
         batch.code,
     )
 

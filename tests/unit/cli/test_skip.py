@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from click.testing import CliRunner, Result
 
 from streamgroup.cli import _checkpoint_files
@@ -20,6 +23,8 @@ from streamgroup.coordinator.planning.document import from_value
 from streamgroup.errors import ConfigError, TransportError
 from streamgroup.group.commits import CommitMetadata
 from streamgroup.model import LATEST, CommittedOffset, Document, OffsetRange, Position, TopicPartition
+from streamgroup.sql.offset_table import OffsetTable
+from streamgroup.sql.operations import OffsetDatabase
 from tests.unit.cli.shown import orders
 from tests.unit.cli.test_checkpoint import FIRST, ONE, SECOND, SPARKS, THIRD, ZERO, FakeStore, document, write
 
@@ -73,8 +78,7 @@ def given_up(result: Result) -> list[tuple[int, int, int]]:
 
 def left(home: Path, commits: Mapping[TopicPartition, CommittedOffset]) -> Collection[object]:
     """What a replay by a member reads after the skip."""
-    text = (home / "offsets" / "2").read_text().splitlines()[-1]
-    return replay_ranges(from_value(json.loads(text)), commits)
+    return replay_ranges(from_value(document_of(home)), commits)
 
 
 def test_a_dry_run_shows_the_batch_and_changes_nothing(store: Store, home: Path) -> None:
@@ -98,6 +102,35 @@ def test_the_whole_batch_is_committed_so_that_its_replay_is_empty_and_the_skip_i
     assert (begun["state"], done["state"], done["batch"]) == ("begun", "done", 2)
     assert [(row["partition"], row["from"], row["until"]) for row in done["skipped"]] == [(0, 15, 30), (1, 22, 25)]
     assert done["user"]
+
+
+IN_TABLE = CommitMetadata("line", "run", 2, 2, 1, in_table=True)
+
+
+def test_offsets_in_a_database_are_read_and_set_there(store: Store, home: Path, tmp_path: Path) -> None:
+    """A commit to the group would have no effect, so the command asks for the database."""
+    lineage = from_value(document_of(home)).lineage
+    store.commits = {ZERO: CommittedOffset(15, replace(IN_TABLE, lineage=lineage).text())}
+    refused = run(home, "--execute")
+    assert refused.exit_code == 1
+    assert "its query takes its offsets from a database (option offsets.store)" in refused.output
+    assert "Name the database with --store" in refused.output
+    assert not (home / module.AUDIT).exists()
+
+    url = f"sqlite:///{tmp_path}/offsets.db"
+    with sa.create_engine(url).begin() as connection:
+        OffsetTable().create(connection)
+    with OffsetDatabase(url, None, None, 1000) as database:
+        database.reset("g", {ZERO: 18, ONE: 22})
+        result = run(home, "--execute", "--json", "--store", url)
+        assert result.exit_code == 0, result.output
+        assert given_up(result) == [(0, 18, 30), (1, 22, 25)]
+        assert {tp: row.stored.next_offset for tp, row in database.rows("g").items()} == {ZERO: 30, ONE: 25}
+    assert store.set == []
+
+
+def document_of(home: Path) -> Any:
+    return json.loads((home / "offsets" / "2").read_text().splitlines()[-1])
 
 
 def test_one_partition_to_an_offset_leaves_the_rest_of_its_range_and_the_others(store: Store, home: Path) -> None:

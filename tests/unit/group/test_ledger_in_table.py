@@ -28,7 +28,7 @@ def test_the_offset_table_gets_the_end_of_each_range_and_the_metadata_of_a_commi
     ledger = in_flight({A: ours(90), B: ours(40)}, BOTH, in_table=True)
     stored = ledger.stored_with_batch()
     assert {tp: (one.offset, one.leader_epoch) for tp, one in stored.items()} == {A: (100, 5), B: (60, 5)}
-    assert CommitMetadata.parse(stored[A].metadata) == CommitMetadata("lineage", "now", 5, 5, 1, "id")
+    assert CommitMetadata.parse(stored[A].metadata) == CommitMetadata("lineage", "now", 5, 5, 1, "id", in_table=True)
     ledger.complete_batch(BOTH)
     commit = last_commit(ledger)
     assert {tp: told(commit, tp) for tp in (A, B)} == {tp: CommitMetadata.parse(stored[tp].metadata) for tp in (A, B)}

@@ -146,7 +146,7 @@ def test_two_columns_of_one_name_are_refused(connection: sa.Connection) -> None:
 
 
 def test_without_the_table_the_error_says_how_to_get_it(connection: sa.Connection) -> None:
-    with pytest.raises(ConfigError, match=r"the table does not exist\. Create it, or set createTable=true"):
+    with pytest.raises(ConfigError, match=r"the table does not exist\. Create it, or set create_table=True"):
         find(connection)
 
 

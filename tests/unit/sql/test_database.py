@@ -53,6 +53,7 @@ def test_user_and_password_replace_those_of_the_url() -> None:
         ("mariadb://u:secret@db", "it names no database"),
         ("sqlite://", "it names no file"),
         ("sqlite:///:memory:", "it names no file"),
+        ("sqlite:///orders.db", "the path of its file is relative"),
         ("sqlite://u:secret@/orders.db", "SQLite has no servers"),
         ("sqlite://host/orders.db", "SQLite has no servers"),
     ],
