@@ -245,6 +245,26 @@ def test_two_members_and_one_that_takes_over_store_each_record_once(queries: Que
     assert Counter(queries.database.values()) == Counter(queries.load.sent)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"kafka__group__instance__id": "static"}, {"group__mode": "commit"}],
+    ids=["member", "static member", "commit mode"],
+)
+def test_once_and_a_drain_store_each_record_once(queries: Queries, options: dict[str, str]) -> None:
+    queries.load.send(100)
+    queries.run("one", trigger={"once": True}, **options)
+    assert Counter(queries.database.values()) == Counter(queries.load.sent)
+    running = queries.start("one", trigger={"processingTime": "0 seconds"}, **options)
+    queries.load.send(100)
+    wait_until(lambda: len(queries.database.values()) == 200, "the query has stored what was sent meanwhile")
+    assert streamgroup.drain(running, 60).drained
+    queries.check()
+    queries.load.send(20)
+    queries.run("one", **options)
+    queries.check()
+
+
 @pytest.mark.parametrize("kind", [PostgresServer, pytest.param(MariaDbServer, marks=pytest.mark.long)])
 def test_a_database_that_restarts_holds_the_query_up_and_loses_and_repeats_nothing(
     streams: Streams, load: Load, request: pytest.FixtureRequest, kind: type[PostgresServer] | type[MariaDbServer]
