@@ -10,6 +10,7 @@ from streamgroup.kafka.producer.requests import answers_of, produce_ceiling, pro
 from streamgroup.kafka.wire.messages import produce as messages
 from streamgroup.kafka.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from streamgroup.kafka.wire.schema import decode, encode
+from streamgroup.kafka.wire.versions import BrokerVersions
 from streamgroup.model import TopicPartition
 from tests.unit.kafka.producer.world import Records
 
@@ -30,6 +31,14 @@ def test_every_version_carries_the_batches_by_topic(version: int) -> None:
     assert [topic.name or topic.topic_id for topic in back.topic_data] == ([ID, ID] if version >= 13 else ["a", "b"])
     rows = [(row.index, bytes(row.records or b"")) for topic in back.topic_data for row in topic.partition_data]
     assert rows == [(0, b"a-0"), (2, b"a-2"), (1, b"b-1")]
+
+
+@pytest.mark.parametrize("topic_ids", [{}, {"a": ID, "b": ID}], ids=["by name", "by id"])
+def test_brokers_that_list_versions_which_they_refuse_get_a_later_one(topic_ids: dict[str, str]) -> None:
+    """Kafka 4.0 and later list v0 to v2 of Produce, for librdkafka, and refuse them."""
+    for newest in range(3, 14):
+        versions = BrokerVersions("b", {messages.ProduceRequest.API_KEY: (0, newest)})
+        assert versions.highest(messages.ProduceRequest, produce_ceiling(send(**topic_ids))) >= 3
 
 
 def test_topics_without_an_id_are_sent_by_name() -> None:
