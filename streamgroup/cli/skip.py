@@ -231,9 +231,14 @@ class QueryOffsets:
         self._table = table
 
     def of(self, document: Document) -> Commits:
-        """Return the offsets of the query of `document`. Raises ConfigError if their table is not given."""
+        """Return the offsets of the query of `document`. Raises ConfigError if they are not where the options say."""
         if self._table is not None:
             found = {tp: row.stored.committed for tp, row in self._table.rows(document.group).items()}
+            if not found:
+                raise ConfigError(
+                    f"cannot skip records of group {document.group!r}: the offset table in {self._table.where} has no "
+                    "offset of it. Name the database of the query's option offsets.store, or leave out --store"
+                )
             return {tp: committed for tp, committed in found.items() if committed is not None}
         commits = self.cluster.committed(document.group, self.deadline)
         known = [CommitMetadata.parse(commit.metadata) for tp, commit in commits.items() if tp in document.positions]

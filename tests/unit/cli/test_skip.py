@@ -120,6 +120,8 @@ def test_offsets_in_a_database_are_read_and_set_there(store: Store, home: Path, 
     url = f"sqlite:///{tmp_path}/offsets.db"
     with sa.create_engine(url).begin() as connection:
         OffsetTable().create(connection)
+    elsewhere = run(home, "--execute", "--store", url)
+    assert "has no offset of it. Name the database of the query's option offsets.store" in elsewhere.output
     with OffsetDatabase(url, None, None, 1000) as database:
         database.reset("g", {ZERO: 18, ONE: 22})
         result = run(home, "--execute", "--json", "--store", url)
