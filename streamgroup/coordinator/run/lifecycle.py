@@ -316,9 +316,9 @@ TABLE = TransitionTable(
 LONG_TRIGGER_S = 10.0
 """Longer triggers need a listener: without one only the next trigger shows that a batch is completed (R22)."""
 _LISTEN = (
-    "{group}: {gap:.0f} s passed between two calls of Spark. Without a listener, a batch that completes in that time "
-    "is committed only at the next call, and a rebalance may wait for the commit. If the trigger interval is that "
-    "long, call streamgroup.listen(spark) once in the application: a batch is then committed as soon as it completes"
+    "{group}: {gap:.0f} s passed between two calls of Spark. Without a listener, the query learns only at the next "
+    "call that a batch is complete. Until then the group may lack its offsets, and a rebalance may wait. If the "
+    "trigger interval is that long, call streamgroup.listen(spark) once in the application: it reports each batch"
 )
 _KEEPS = " The member keeps its partitions meanwhile; to let it leave the group, set group.maxSilence"
 
