@@ -17,7 +17,16 @@ from streamgroup.kafka.wire.consumer import (
     encode_assignment,
     encode_subscription,
 )
-from streamgroup.kafka.wire.messages.admin import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
+from streamgroup.kafka.wire.messages.admin import (
+    ConsumerGroupAssignment,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupMember,
+    ConsumerGroupTopicPartitions,
+    DescribedConsumerGroup,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
 from streamgroup.kafka.wire.messages.group import (
     FindCoordinatorResponse,
     FoundCoordinator,
@@ -156,3 +165,25 @@ class Driver:
 
     def beat(self, code: int = 0, after: float = 0.0) -> list[ev.Action]:
         return self.answer(HeartbeatResponse(error_code=code), after=after)
+
+
+def described(
+    code: int = 0, epoch: int = 3, assigned_in: int | None = None, group_epoch: int | None = None, **target: list[int]
+) -> Any:
+    """The group of one member in `epoch`, with this target. The epochs of group and target are the same by default."""
+    topics = tuple(
+        ConsumerGroupTopicPartitions(topic_name=name, partitions=tuple(numbers)) for name, numbers in target.items()
+    )
+    member = ConsumerGroupMember(
+        member_id="streamgroup:abc:def",
+        member_epoch=epoch,
+        target_assignment=ConsumerGroupAssignment(topic_partitions=topics),
+    )
+    group = DescribedConsumerGroup(
+        error_code=code,
+        group_id="orders-ingest",
+        group_epoch=epoch if group_epoch is None else group_epoch,
+        assignment_epoch=epoch if assigned_in is None else assigned_in,
+        members=(member,),
+    )
+    return ConsumerGroupDescribeResponse(groups=(group,))

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from streamgroup.errors import ErrorCode
 from streamgroup.group.assignment import (
     Division,
     Leadership,
@@ -50,7 +51,7 @@ from streamgroup.kafka.wire.messages.group import (
 )
 from streamgroup.model import NO_LEADER, PartitionInfo, TopicInfo, TopicPartition
 from tests.live.java.cases import partitions, topics
-from tests.unit.group.drivers import assignment_of, group_of, subscription_of
+from tests.unit.group.drivers import Driver, assignment_of, group_of, subscription_of, tps
 
 LEADER = TopicPartition("t", 1)
 
@@ -482,3 +483,38 @@ def test_nothing_to_tell_is_no_user_data() -> None:
     assert decode_subscription(metadata(JoinSubscription(("t",)), "range")["range"]) == ConsumerSubscription(
         topics=("t",)
     )
+
+
+# -- what a member says of its weight ----------------------------------------------------------------------------------
+
+
+def test_a_weight_without_effect_is_logged_once_and_so_is_its_return() -> None:
+    d = Driver(weight=3).found()
+    said = []
+    for generation, strategy in enumerate(["streamgroup-range", "range", "range", "streamgroup-range"], 1):
+        d.strategy = strategy
+        d.joined(generation)
+        said.append(d.notes())
+        d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0))))
+        d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert [bool(text) for text in said] == [False, True, False, True]
+    assert "group.member.weight=3 has no effect: the group uses range, because another member does not" in said[1]
+    assert "group.member.weight=3 has an effect again: the group uses streamgroup-range" in said[3]
+
+
+def test_a_weight_beside_a_member_of_the_consumer_protocol_has_no_effect() -> None:
+    """The broker names no leader then, and still the strategy of the classic members."""
+    d = Driver(weight=3).found()
+    d.joined(1, leader="")
+    assert "group.member.weight=3 has no effect: another member uses the consumer protocol" in d.notes()
+    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0))))
+    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    d.joined(2)
+    assert "group.member.weight=3 has an effect again" in d.notes()
+
+
+def test_a_member_without_a_weight_says_nothing_of_weights() -> None:
+    d = Driver()
+    d.strategy = "range"
+    d.found().joined()
+    assert d.notes() == ""

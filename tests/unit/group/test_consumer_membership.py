@@ -17,12 +17,7 @@ from streamgroup.group.state_machine import State
 from streamgroup.group.timing import MemberConfig
 from streamgroup.group.user_data import RunIdentity, encode_identity
 from streamgroup.kafka.wire.messages.admin import (
-    ConsumerGroupAssignment,
     ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupMember,
-    ConsumerGroupTopicPartitions,
-    DescribedConsumerGroup,
 )
 from streamgroup.kafka.wire.messages.group import (
     ConsumerGroupHeartbeatRequest,
@@ -32,7 +27,7 @@ from streamgroup.kafka.wire.messages.group import (
 )
 from streamgroup.model import CommittedOffset, PartitionInfo, TopicInfo, TopicPartition
 from tests.fakes.consumer_group import Release
-from tests.unit.group.drivers import Driver, Even, coordinator_is, tps
+from tests.unit.group.drivers import Driver, Even, coordinator_is, described, tps
 from tests.unit.group.world import P0, P1, ConsumerWorld, GroupWorld, QueryRun, offsets, sends
 
 T = "11111111-1111-1111-1111-111111111111"
@@ -518,28 +513,6 @@ class ConsumerDriver(Driver):
 
     def refused(self, code: int, message: str | None = None) -> None:
         self.answer(ConsumerGroupHeartbeatResponse(error_code=code, error_message=message))
-
-
-def described(
-    code: int = 0, epoch: int = 3, assigned_in: int | None = None, group_epoch: int | None = None, **target: list[int]
-) -> Any:
-    """The group of one member in `epoch`, with this target. The epochs of group and target are the same by default."""
-    topics = tuple(
-        ConsumerGroupTopicPartitions(topic_name=name, partitions=tuple(numbers)) for name, numbers in target.items()
-    )
-    member = ConsumerGroupMember(
-        member_id="streamgroup:abc:def",
-        member_epoch=epoch,
-        target_assignment=ConsumerGroupAssignment(topic_partitions=topics),
-    )
-    group = DescribedConsumerGroup(
-        error_code=code,
-        group_id="orders-ingest",
-        group_epoch=epoch if group_epoch is None else group_epoch,
-        assignment_epoch=epoch if assigned_in is None else assigned_in,
-        members=(member,),
-    )
-    return ConsumerGroupDescribeResponse(groups=(group,))
 
 
 def test_a_join_has_all_fields_and_a_heartbeat_only_what_has_changed() -> None:

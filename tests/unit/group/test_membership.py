@@ -773,38 +773,3 @@ def test_a_broker_without_descriptions_of_groups_lets_the_generation_begin_witho
     d.step(ev.RequestAnswered(send.token, SyncGroupResponse(assignment=assignment_of(tps("t", 0))), 5))
     d.step(ev.RequestFailed(d.out.pop("DescribeGroups").token, "unsupported", unsupported=True))
     assert (d.only(ev.Assigned).members, d.only(ev.Assigned).total, d.machine.state) == (None, None, State.STABLE)
-
-
-# -- weights ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_weight_without_effect_is_logged_once_and_so_is_its_return() -> None:
-    d = Driver(weight=3).found()
-    said = []
-    for generation, strategy in enumerate(["streamgroup-range", "range", "range", "streamgroup-range"], 1):
-        d.strategy = strategy
-        d.joined(generation)
-        said.append(d.notes())
-        d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0))))
-        d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert [bool(text) for text in said] == [False, True, False, True]
-    assert "group.member.weight=3 has no effect: the group uses range, because another member does not" in said[1]
-    assert "group.member.weight=3 has an effect again: the group uses streamgroup-range" in said[3]
-
-
-def test_a_weight_beside_a_member_of_the_consumer_protocol_has_no_effect() -> None:
-    """The broker names no leader then, and still the strategy of the classic members."""
-    d = Driver(weight=3).found()
-    d.joined(1, leader="")
-    assert "group.member.weight=3 has no effect: another member uses the consumer protocol" in d.notes()
-    d.answer(SyncGroupResponse(assignment=assignment_of(tps("t", 0))))
-    d.beat(ErrorCode.REBALANCE_IN_PROGRESS)
-    d.joined(2)
-    assert "group.member.weight=3 has an effect again" in d.notes()
-
-
-def test_a_member_without_a_weight_says_nothing_of_weights() -> None:
-    d = Driver()
-    d.strategy = "range"
-    d.found().joined()
-    assert d.notes() == ""
