@@ -108,7 +108,7 @@ def topics_of(partitions: list[TopicPartition], topic_id: str = "id") -> dict[st
 
 def assigned(partitions: list[TopicPartition], start: Document = INITIAL_DOCUMENT) -> Ledger:
     ledger = Ledger("g", "run", "lineage")
-    ledger.mark_sunk(start)
+    ledger.complete_batch(start)
     ledger.assigned("m", 1, partitions, frozenset())
     return ledger
 
@@ -150,7 +150,7 @@ def sink_and_commit(n: int) -> Step:
     ledger.handed_out(document)
 
     def step() -> None:
-        ledger.mark_sunk(document)
+        ledger.complete_batch(document)
         commit = ledger.commit_due(0.0)
         assert commit is not None
         ledger.answered(commit, CommitVerdict.ACCEPTED, 0.0)
