@@ -224,7 +224,7 @@ def _require_in_logs(skips: Sequence[Skip], store: GroupStore, deadline: float, 
 
 
 class QueryOffsets:
-    """The offsets at which queries continue: those of their groups in `cluster`, or in the offset table `table`."""
+    """Reads and sets the offsets at which queries continue: in the table of a database, or in the cluster."""
 
     def __init__(self, cluster: GroupStore, table: OffsetDatabase | None, deadline: float) -> None:
         self.cluster, self.deadline = cluster, deadline

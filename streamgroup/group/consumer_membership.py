@@ -432,10 +432,10 @@ class ConsumerMembership(GroupMember):
             self._will_get(len(target - self._held.keys()))
 
     def _is_made_with_this_member(self, group: DescribedConsumerGroup) -> bool:
-        """Return whether the target is that of the group epoch.
+        """Return whether the coordinator has computed the target assignment for the group with this member.
 
-        A group in which short queries come and go may never have such a target. Any one made with this member counts
-        after `UNEXPECTED_ATTEMPTS` descriptions.
+        If short queries join and leave, the target assignment may always be older than the group epoch. After
+        `UNEXPECTED_ATTEMPTS` such descriptions, a target assignment computed since the first of them is accepted.
         """
         if group.group_epoch == group.assignment_epoch:
             self._outdated = 0

@@ -273,9 +273,11 @@ class Membership(GroupMember):
         """
         has_effect = self._config.weight == 1 or (self._strategy == WEIGHTED and not is_converted)
         if self._weighs and not has_effect:
-            why = f"the group uses {self._strategy}, because another member does not offer {WEIGHTED}"
-            if is_converted:
-                why = "another member uses the consumer protocol, so the group coordinator assigns the partitions"
+            why = (
+                "another member uses the consumer protocol, so the group coordinator assigns the partitions"
+                if is_converted
+                else f"the group uses {self._strategy}, because another member does not offer {WEIGHTED}"
+            )
             self._note(
                 WARNING,
                 f"group.member.weight={self._config.weight} has no effect: {why}. All members get equal shares",

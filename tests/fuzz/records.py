@@ -347,7 +347,7 @@ def decoders() -> Iterable[Decoder]:
             ("messages07", _messages07, _both07, _mend07, 1_000 if checked else 500),
         ):
             decode = functools.partial(read, checked)
-            # Two kernels hold their columns at once, the one in Python with temporary arrays of its own.
+            # The compiled kernel and the one in numpy hold their columns at the same time; numpy adds temporary arrays.
             yield Decoder(f"records/{name}{suffix}", samples, decode, mend=mend, cap=8 * CAP, enough=enough)
     yield Decoder("records/codecs", _packed, _inflate, cap=2 * CAP)
     yield Decoder("records/encoders", _columns, _encode, (ValueError, OverflowError), cap=CAP)

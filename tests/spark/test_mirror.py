@@ -255,7 +255,7 @@ def test_an_exactly_once_mirror_that_is_killed_repeats_nothing(
     assert sum(int(line.split()[8]) for line in rows) == 0, "repeated"
 
 
-@pytest.mark.long  # test_mirror_verify.py has a copy that goes on, test_kafka07.py the old records
+@pytest.mark.long  # test_mirror_verify.py restarts a mirror, and test_kafka07.py reads records of Kafka 0.7
 @pytest.mark.parametrize("version", ["source07", "source08"])
 def test_an_old_cluster_is_mirrored_on_after_a_kill(
     tmp_path: Path, kafka4: KafkaServer, version: str, request: pytest.FixtureRequest, spark: SparkSession

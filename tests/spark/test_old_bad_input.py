@@ -89,9 +89,9 @@ class Place:
                 self.sent += values
 
     def run(self, cluster: Mapping[str, str] | None = None, **options: str) -> Sunk:
-        """All there is, in a query that goes on from run to run, until it has left the group.
+        """Read the rest of the topic in a query that continues at each run, until its member has left the group.
 
-        It commits for the last time before it leaves, which is after its end. Raises StreamingQueryException.
+        The member commits for the last time after the query has ended. Raises StreamingQueryException.
         """
         address = {"zookeeper.connect": f"{self.kafka.zookeeper_connect}/{self.topic}"} if cluster is None else cluster
         frame = (

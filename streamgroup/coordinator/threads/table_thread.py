@@ -178,5 +178,5 @@ class TableThread:
         if is_lost(error):
             return TransportError(text)
         if self._url.get_backend_name() == "sqlite":
-            return OffsetStoreError(f"{text}. Check that the directory exists, and that this user may write to it")
+            return OffsetStoreError(f"{text}. Check that the directory exists and that this user may write to it")
         return OffsetStoreError(f"{text}. Check the option offsets.store, its user and the user's privileges")
